@@ -15,6 +15,7 @@ import xml.etree.ElementTree
 sys.dont_write_bytecode = True
 sys.path.insert(0, sys.argv.pop(1))
 
+import accuracy
 import collectives
 import first_run
 import peers
@@ -327,6 +328,37 @@ class Pipelines(unittest.TestCase):
             lines, problems = pipeline.walk_report([row, {**row, **change}])
             self.assertEqual(len(problems), 1, change)
             self.assertEqual("\n".join(lines).count("**outside**"), 1)
+
+
+class Staleness(unittest.TestCase):
+    def test_is_compared_at_each_contenders_best_rate_and_the_same_staleness(self):
+        calls = []
+
+        def train(flags, read):
+            flag = {name: flags[flags.index(name) + 1] for name in flags if str(name).startswith("--")}
+            calls.append(flag)
+            stale = {"single": 0, "ps-async": flag.get("--workers", 1) - 1}[flag["--strategy"]]
+            stale = {"pipedream": 1.5, "pipedream-2bw": 1}.get(flag.get("--program"), stale)
+            best = .006 if stale == 0 else .002
+            # Pipedream is .1 worse than servers with as much staleness; a seed changes all losses alike.
+            return (2 + stale / 10 + .1 * (flag.get("--program") == "pipedream") + abs(flag["--lr"] - best) +
+                    flag["--seed"] / 1000, stale)
+        with unittest.mock.patch.object(runs, "train", train):
+            page, _ = stderr_of(lambda: "\n".join(accuracy.staleness(types.SimpleNamespace(updates=24, seeds=3))))
+        self.assertEqual(len(calls), 5 * (3 + 3))
+        self.assertEqual({flag["--lr"] for flag in calls[3:6]}, {.006})
+        self.assertEqual({flag["--lr"] for flag in calls[9:12]}, {.002})
+        for flag in calls:  # in a step or in several, by one worker or by all
+            samples = (flag["--steps"] * flag["--batch"] * flag.get("--micro_batches", 1) *
+                       (flag["--workers"] if flag["--strategy"] == "ps-async" else 1))
+            self.assertEqual(samples, 24 * 12, flag)
+        self.assertIn("* **pipedream, 4 stages**: +0.100 (+0.100 to +0.100), higher with every seed.", page)
+        self.assertRegex(page, r"pipedream-2bw, 4 stages\*\*: [+-]0\.000 ")
+        self.assertIn("| ps-async, 3 workers | 2.00 |", page)
+
+    def test_needs_a_number_of_updates_that_workers_and_steps_divide(self):
+        self.assertRaisesRegex(SystemExit, "--updates 20: must be a multiple of 12", accuracy.staleness,
+                               types.SimpleNamespace(updates=20, seeds=1))
 
 
 class Sparse(unittest.TestCase):
