@@ -56,6 +56,8 @@ struct ModelState {
   // Of the samples of this batch (sampler.h), on the host, until backward has run; null: nothing is dropped.
   const uint64_t* sample_seeds = nullptr;
   BackwardPart part = BackwardPart::kBoth;  // else of activations with Keep::kForWeights
+  // The unit may have waited for weights that were gathered, or for memory: what a timer replaces begins now.
+  bool after_wait = false;
 };
 
 // What forward leaves for backward.
