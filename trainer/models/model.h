@@ -130,6 +130,9 @@ class Model {
   virtual size_t PieceBytes(int /*max_batch*/) const { return 0; }
   // The same of a SequenceAxis.
   virtual size_t ExchangeBytes(int /*max_batch*/) const { return 0; }
+  // By layer: whether ranks that divide sequences exchange something in it, as in attention, where a position
+  // needs those before it.
+  virtual std::vector<bool> ExchangingLayers() const { return std::vector<bool>(layers()); }
   // With less memory for kUnitInputs if the model has several units. Results are the same, bit for bit.
   virtual absl::StatusOr<Activations> NewActivations(int max_batch, Keep keep, Device& device) const = 0;
 

@@ -204,6 +204,12 @@ size_t Network::ExchangeBytes(int max_batch) const {
   return elements * static_cast<size_t>(max_batch) * sizeof(float);
 }
 
+std::vector<bool> Network::ExchangingLayers() const {
+  std::vector<bool> exchanging;
+  for (const PlacedLayer& layer : layers_) exchanging.push_back(layer.layer->traits().exchanged > 0);
+  return exchanging;
+}
+
 absl::StatusOr<Activations> Network::NewActivations(int max_batch, Keep keep, Device& device) const {
   const DType type = ops_.activations();
   const size_t batch = static_cast<size_t>(max_batch);

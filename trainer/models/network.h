@@ -62,6 +62,7 @@ class Network : public Model {
   void DrawWeights(uint64_t seed, const TakeWeights& take) const override;
   size_t PieceBytes(int max_batch) const override;
   size_t ExchangeBytes(int max_batch) const override;
+  std::vector<bool> ExchangingLayers() const override;
   absl::StatusOr<Activations> NewActivations(int max_batch, Keep keep, Device& device) const override;
   absl::StatusOr<Span> ForwardUnit(LayerRange unit, const ModelState& state, const Batch& batch,
                                    Activations& activations, Stream& stream) override;
