@@ -196,6 +196,11 @@ double SentInStep(const TrainingOptions& options, const StrategyRow& strategy, i
   const double cuts = static_cast<double>(std::max<size_t>(1, model.CutPoints().size()));
   if (pp > 1) elements += 2 * samples * boundaries / cuts;
   elements += 2 * samples * boundaries / pp * 2 * (tp - 1) / tp;
+  // Of a rank's activation: keys and values to all others and, in backward, with their gradients; or all but
+  // its part of queries, keys, values and outputs.
+  const double cp = options.cp, exchanged = options.context_parallel == "ulysses" ? 8 / cp : 6;
+  const auto layers = static_cast<double>(std::ranges::count(model.ExchangingLayers(), true));
+  elements += samples * layers / pp * exchanged * (cp - 1) * boundaries / cuts / tp;
   return sizeof(float) * elements;
 }
 

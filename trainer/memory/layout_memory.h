@@ -63,8 +63,8 @@ absl::StatusOr<MemoryNeed> MostNeeded(const TrainingOptions& options, const Stra
                                       const MemoryQuestion& question);
 
 // The bytes that a rank sends in a step, float32: gradients and weights to its replicas, activations and
-// their gradients to other stages, and sums of a replica's shares, two for each half block; not what
-// attention exchanges with --cp. `model`: whole, or with --cp for a rank's positions.
+// their gradients to other stages, sums of a replica's shares, two for each half block, and what attention
+// exchanges with --cp. `model`: whole, or with --cp for a rank's positions.
 double SentInStep(const TrainingOptions& options, const StrategyRow& strategy, int workers,
                   const Model& model);
 

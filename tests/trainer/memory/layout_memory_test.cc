@@ -176,8 +176,13 @@ TEST_F(LayoutMemoryNeeded, WhatALayoutSendsIsCountedByRole) {
   const SampleSpec& samples = SmallText().train.spec();
   const ModelRow::Make make = MakerOfPart(row_, /*dropout=*/0, {}, {.ranks = 2}).value();
   const auto half = make(OfPositions(samples, samples.labels / 2), *ops_).value();
-  EXPECT_DOUBLE_EQ(SentInStep(halves, *FindStrategy("ring"), 4, *half),
-                   sent(AdamGpt("ring", 2), 4) - one_replica / 2);
+  TrainingOptions exchanged = halves;
+  exchanged.context_parallel = "ulysses";
+  const double activation = 4. * halves.batch * samples.labels / 2 * halves.width;
+  const double others = sent(AdamGpt("ring", 2), 4) - one_replica / 2, layers = halves.layers / 2.;
+  EXPECT_DOUBLE_EQ(SentInStep(halves, *FindStrategy("ring"), 4, *half), others + layers * 6 * activation);
+  EXPECT_DOUBLE_EQ(SentInStep(exchanged, *FindStrategy("ring"), 4, *half),
+                   others + layers * 8. / 2 * activation);
 }
 
 TEST_F(LayoutMemoryNeeded, ARefusedTrainingNamesThem) {
