@@ -161,7 +161,7 @@ TEST(LayoutAnswer, LayoutsThatAreNamedMustBePossible) {
 }
 
 // Columns by name, of each line.
-std::vector<std::map<std::string, std::string>> Lines(const std::string& csv) {
+std::vector<std::map<std::string, std::string>> CsvRows(const std::string& csv) {
   std::vector<std::map<std::string, std::string>> lines;
   std::vector<std::string> columns;
   for (const absl::string_view line : absl::StrSplit(csv, '\n', absl::SkipEmpty())) {
@@ -192,7 +192,7 @@ TEST(LayoutAnswer, ALayoutThatIsNamedHasItsFiguresInAFile) {
                             .memory = "80GB",
                             .context_parallel = "contiguous"};
   const LayoutsReport report = ReportOfLayouts(UnderstandPredict(raw, {}).value()).value();
-  const auto lines = Lines(report.csv);
+  const auto lines = CsvRows(report.csv);
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_EQ(lines[0].at("layout"), "cp2");
   EXPECT_EQ(lines[0].at("context_parallel"), "contiguous");
