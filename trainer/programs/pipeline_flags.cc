@@ -264,6 +264,12 @@ absl::Status CheckBesidePp(bool has_pp, const std::vector<GivenFlag>& need_pp,
                                         : Tr("$0 needs --pp, the number of a pipeline's stages", flag->name));
 }
 
+absl::Status CheckRankOrder(const std::string& rank_order, bool divides_replica) {
+  if (rank_order.empty() || divides_replica) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      Tr("--rank_order needs --pp, --tp or --cp, by which several workers hold one replica of the model"));
+}
+
 absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& strategy, int workers) {
   const TrainingOptions standard;
   std::vector<GivenFlag> wrong = OfWholeModels(o);
@@ -277,10 +283,7 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
                                         {!o.cuts.empty(), "--cuts"},
                                         {o.copy_streams != standard.copy_streams, "--copy_streams"}},
                                        wrong));
-  if (!o.rank_order.empty() && ReplicaRanks(o) == 1) {
-    return absl::InvalidArgumentError(
-        Tr("--rank_order needs --pp, --tp or --cp, by which several workers hold one replica of the model"));
-  }
+  PSRING_RETURN_IF_ERROR(CheckRankOrder(o.rank_order, ReplicaRanks(o) > 1));
   if (o.cp == 1 && o.context_parallel != standard.context_parallel) {
     return absl::InvalidArgumentError(Tr("--context_parallel needs --cp, the ranks that divide a sequence"));
   }

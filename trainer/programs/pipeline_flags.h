@@ -54,6 +54,9 @@ struct GivenFlag {
 absl::Status CheckBesidePp(bool has_pp, const std::vector<GivenFlag>& need_pp,
                            const std::vector<GivenFlag>& exclude_pp);
 
+// InvalidArgument: --rank_order is given, but no axis divides a replica.
+absl::Status CheckRankOrder(const std::string& rank_order, bool divides_replica);
+
 // InvalidArgument or NotFound, in one line: flags, `strategy` or this number of workers do not suit --pp,
 // --tp or --cp, or flags need it.
 absl::Status CheckPipelineFlags(const TrainingOptions& options, const StrategyRow& strategy, int workers);
