@@ -205,10 +205,12 @@ TEST(UnitsOfARecording, TakeTheirTimeAfterTheyHaveWaited) {
   strategy.sync = std::move(late);
   UnitPasses passes(
       {.model = *model, .compute = *compute, .ops = *ops, .strategy = strategy, .buckets = buckets});
+  const ModelState state{};
+  const Batch batch{.size = 1};
   Activations activations;
   const int64_t begin_ns = MonotonicNanos();
   for (size_t unit = 0; unit < passes.units().layers.size(); ++unit) {
-    ASSERT_TRUE(passes.Forward(unit, {ModelState(), {.size = 1}, activations}).ok());
+    ASSERT_TRUE(passes.Forward(unit, {state, batch, activations}).ok());
   }
   EXPECT_GE(1e-6 * static_cast<double>(MonotonicNanos() - begin_ns), 2 * 15 + 20);
 }
