@@ -94,6 +94,10 @@ struct SequencePlace {
   int ChunksPerRank() const { return divides() && kind == ContextParallel::kRing ? 2 : 1; }
   // Of `context` positions, a multiple of ranks times ChunksPerRank().
   int OwnPositions(int context) const { return context / ranks; }
+  // How many times as long a rank's attention takes as that of a whole sequence of OwnPositions, because its
+  // queries see keys of other ranks, too. Of kContiguous: for the rank with the most keys, for which all
+  // wait.
+  int AttentionOfOwn() const { return kind == ContextParallel::kContiguous ? 2 * ranks - 1 : ranks; }
   // The positions of rank `of`, in their order: one range for each chunk. kRing: chunks `of` and, from the
   // end, `of`, so that all ranks have equally many pairs of a query and an earlier key.
   std::vector<ReadyRange> PositionsOf(int of, int context) const;

@@ -15,6 +15,7 @@
 #include "trainer/models/model_stages.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/pipeline/model_part.h"
+#include "trainer/programs/pipeline_flags.h"
 #include "trainer/step/evaluation.h"
 #include "trainer/step/plan/training_plan.h"
 #include "trainer/strategies/group_options.h"
@@ -151,19 +152,25 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
     }
   }
   Json updates = Json::array();
-  for (const StrategyRow& strategy : StrategyRows()) {
-    PSRING_ASSIGN_OR_RETURN(const UpdatePlan plan, PlanUpdates(options, strategy, row, steps));
-    absl::Status refused = CheckGroup(strategy, options);
-    if (refused.ok()) refused = CheckSyncBatchNorm(options, strategy);
-    if (refused.ok()) refused = CheckTables(options, strategy, plan.optimizer, model->parameters());
+  const auto add = [&](const std::string& name, const UpdatePlan& plan, const absl::Status& refused) {
     const bool has_momentum = plan.optimizer.kind == OptimizerKind::kMomentum;
-    updates.push_back({{"strategy", strategy.name},
+    updates.push_back({{"strategy", name},
                        {"optimizer", OptimizerName(plan.optimizer.kind)},
                        {"lr", plan.schedule.base},
                        {"momentum", has_momentum ? plan.optimizer.momentum : 0},
                        {"warnings", PlanWarnings(plan)},
                        {"refused", std::string(refused.message())}});
+  };
+  for (const StrategyRow& strategy : StrategyRows()) {
+    PSRING_ASSIGN_OR_RETURN(const UpdatePlan plan, PlanUpdates(options, strategy, row, steps));
+    absl::Status refused = CheckGroup(strategy, options);
+    if (refused.ok()) refused = CheckSyncBatchNorm(options, strategy);
+    if (refused.ok()) refused = CheckTables(options, strategy, plan.optimizer, model->parameters());
+    add(strategy.name, plan, refused);
   }
+  PSRING_ASSIGN_OR_RETURN(const StrategyRow replicas, FindStrategy("ring"));
+  PSRING_ASSIGN_OR_RETURN(const UpdatePlan stale, PlanUpdates(WithoutFlush(options), replicas, row, steps));
+  add(kWithoutFlush, stale, absl::OkStatus());
   std::vector<int64_t> bucket_elements;
   for (const Bucket& bucket : PlanBuckets(model->parameters(), BucketSizesOf(options))) {
     bucket_elements.push_back(static_cast<int64_t>(bucket.count));

@@ -62,12 +62,14 @@ absl::StatusOr<MemoryNeed> NeedOfModel(const TrainingOptions& options, const Str
 }
 
 // `options` with these numbers of ranks, and as many samples in a step.
-TrainingOptions Divided(TrainingOptions options, const std::string& strategy, int pp, int tp) {
-  options.micro_batches = options.micro_batches * pp * tp / (options.pp * options.tp);
+TrainingOptions Divided(TrainingOptions options, const std::string& strategy, int pp, int tp, int cp) {
+  options.micro_batches = options.micro_batches * pp * tp * cp / ReplicaRanks(options);
   if (pp != options.pp) options.cuts.clear();
+  if (cp != options.cp) options.rank_order.clear();
   options.strategy = strategy;
   options.pp = pp;
   options.tp = tp;
+  options.cp = cp;
   if (pp == 1) options.program = TrainingOptions().program;
   if (ReplicaRanks(options) == 1) options.rank_order.clear();
   return options;
@@ -79,6 +81,7 @@ std::string FlagsOf(const TrainingOptions& given, const TrainingOptions& layout)
   if (layout.strategy != given.strategy) flags.push_back(absl::StrCat("--strategy ", layout.strategy));
   if (layout.pp != given.pp) flags.push_back(absl::StrCat("--pp ", layout.pp));
   if (layout.tp != given.tp) flags.push_back(absl::StrCat("--tp ", layout.tp));
+  if (layout.cp != given.cp) flags.push_back(absl::StrCat("--cp ", layout.cp));
   if (layout.micro_batches != given.micro_batches) {
     flags.push_back(absl::StrCat("--micro_batches ", layout.micro_batches));
   }
@@ -245,6 +248,7 @@ std::vector<std::string> LayoutsThatFit(
     const TrainingOptions& options, const MemoryQuestion& question, size_t bytes,
     const std::function<absl::Status(const TrainingOptions&, const StrategyRow&)>& check) {
   constexpr size_t kMaxShown = 3;
+  constexpr int kMinPositions = 1024;  // of a rank: shorter sequences have small activations
   std::vector<Candidate> candidates;
   StrategyTable strategies;  // the user's, and those that shard the state of the model
   if (absl::StatusOr<StrategyRow> own = FindStrategy(options.strategy); own.ok()) {
@@ -253,17 +257,22 @@ std::vector<std::string> LayoutsThatFit(
   for (const StrategyRow& row : StrategyRows()) {
     if (row.shards_updates && row.name != options.strategy) strategies.push_back(row);
   }
-  for (const StrategyRow& strategy : strategies) {
-    for (int pp = 1; pp <= question.workers; ++pp) {
-      if (question.workers % pp != 0) continue;
-      for (int tp = 1; tp <= question.workers / pp; ++tp) {
-        const int before = options.pp * options.tp;
-        if (question.workers / pp % tp != 0 || options.micro_batches * pp * tp % before != 0) continue;
-        const TrainingOptions divided = Divided(options, strategy.name, pp, tp);
-        if (divided == options || (strategy.shards_updates && pp * tp == question.workers)) continue;
-        if (!check(divided, strategy).ok()) continue;
-        const absl::StatusOr<double> sent = SentInStep(divided, strategy, question);
-        if (sent.ok()) candidates.push_back({divided, strategy, *sent});
+  const auto add = [&](const StrategyRow& strategy, int pp, int tp, int cp) {
+    const int before = ReplicaRanks(options);
+    if (question.workers / pp % tp != 0 || options.micro_batches * pp * tp * cp % before != 0) return;
+    const TrainingOptions divided = Divided(options, strategy.name, pp, tp, cp);
+    if (divided == options || (strategy.shards_updates && pp * tp == question.workers)) return;
+    if (!check(divided, strategy).ok()) return;
+    const absl::StatusOr<double> sent = SentInStep(divided, strategy, question);
+    if (sent.ok()) candidates.push_back({divided, strategy, *sent});
+  };
+  for (int cp = options.cp; cp <= question.workers; cp += options.cp) {
+    if (cp > options.cp && question.samples.labels / cp < kMinPositions) break;
+    for (const StrategyRow& strategy : strategies) {
+      for (int pp = 1; pp <= question.workers; ++pp) {
+        for (int tp = 1; question.workers % pp == 0 && tp <= question.workers / pp; ++tp) {
+          add(strategy, pp, tp, cp);
+        }
       }
     }
   }

@@ -70,9 +70,10 @@ absl::StatusOr<double> SentInStep(const TrainingOptions& options, const Strategy
                                   const MemoryQuestion& question);
 
 // With the global batch of `options`, the layouts of the workers, in the order of SentInStep, at most three,
-// of which every rank needs at most `bytes`: with zero1, zero2 or fsdp, stages, divided matrices, or several
-// of these. `check`: whether a training with these options would be accepted. In flags, such as "--strategy
-// fsdp (12.0 MiB per worker)" or "--pp 2 --micro_batches 2 (15.5 MiB per worker, ...)".
+// of which every rank needs at most `bytes`: with zero1, zero2 or fsdp, stages, divided matrices, more ranks
+// that divide sequences (of which each keeps at least 1,024 positions), or several of these. `check`: whether
+// a training with these options would be accepted. In flags, such as "--strategy fsdp (12.0 MiB per worker)"
+// or "--pp 2 --micro_batches 2 (15.5 MiB per worker, ...)".
 std::vector<std::string> LayoutsThatFit(
     const TrainingOptions& options, const MemoryQuestion& question, size_t bytes,
     const std::function<absl::Status(const TrainingOptions&, const StrategyRow&)>& check);

@@ -56,6 +56,8 @@ struct ModelState {
   // Of the samples of this batch (sampler.h), on the host, until backward has run; null: nothing is dropped.
   const uint64_t* sample_seeds = nullptr;
   BackwardPart part = BackwardPart::kBoth;  // else of activations with Keep::kForWeights
+  // The unit may have waited for weights that were gathered, or for memory: what a timer replaces begins now.
+  bool after_wait = false;
 };
 
 // What forward leaves for backward.
@@ -131,6 +133,9 @@ class Model {
   // The bytes that forward, loss and backward of a batch send over these axes, of a stage with these layers
   // of the whole model: on average over an axis' ranks. `recomputes`: of Keep::kUnitInputs.
   virtual double SentBytes(LayerRange /*stage*/, int /*batch*/, bool /*recomputes*/) const { return 0; }
+  // By layer: whether ranks that divide sequences exchange something in it, as in attention, where a position
+  // needs those before it.
+  virtual std::vector<bool> ExchangingLayers() const { return std::vector<bool>(layers()); }
   // With less memory for kUnitInputs if the model has several units. Results are the same, bit for bit.
   virtual absl::StatusOr<Activations> NewActivations(int max_batch, Keep keep, Device& device) const = 0;
 

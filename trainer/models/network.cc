@@ -237,6 +237,12 @@ double Network::SentBytes(LayerRange stage, int batch, bool recomputes) const {
   return batch * elements * static_cast<double>(SizeOf(ops_.activations())) + floats * sizeof(float);
 }
 
+std::vector<bool> Network::ExchangingLayers() const {
+  std::vector<bool> exchanging;
+  for (const PlacedLayer& layer : layers_) exchanging.push_back(layer.layer->traits().exchanged > 0);
+  return exchanging;
+}
+
 absl::StatusOr<Activations> Network::NewActivations(int max_batch, Keep keep, Device& device) const {
   const DType type = ops_.activations();
   const size_t batch = static_cast<size_t>(max_batch);

@@ -63,6 +63,7 @@ class Network : public Model {
   size_t PieceBytes(int max_batch) const override;
   size_t ExchangeBytes(int max_batch) const override;
   double SentBytes(LayerRange stage, int batch, bool recomputes) const override;
+  std::vector<bool> ExchangingLayers() const override;
   absl::StatusOr<Activations> NewActivations(int max_batch, Keep keep, Device& device) const override;
   absl::StatusOr<Span> ForwardUnit(LayerRange unit, const ModelState& state, const Batch& batch,
                                    Activations& activations, Stream& stream) override;

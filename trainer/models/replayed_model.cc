@@ -125,13 +125,15 @@ class ReplayedModel : public Model {
   }
 
   // Layers take the same share of forward as of backward, if that takes any time.
-  absl::StatusOr<Span> ForwardUnit(LayerRange unit, const ModelState&, const Batch&, Activations&,
+  absl::StatusOr<Span> ForwardUnit(LayerRange unit, const ModelState& state, const Batch&, Activations&,
                                    Stream& stream) override {
     for (const Stage& stage : stages_) {
       const size_t first = std::max(unit.first, stage.first), end = std::min(unit.end, stage.end());
       if (first >= end) continue;
-      const double until_ms = ForwardMs({stage.whole.first, stage.whole.first + end - stage.first});
-      stream.Run([this, begins = first == stage.first, until_ms] {
+      const size_t from = state.after_wait ? first : stage.first;  // where the timer begins
+      const double until_ms =
+          ForwardMs({stage.whole.first + from - stage.first, stage.whole.first + end - stage.first});
+      stream.Run([this, begins = first == from, until_ms] {
         // The kernel's default timer slack adds up to 50 us to every wait.
         prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
         if (begins) begin_ns_ = MonotonicNanos();
@@ -151,9 +153,11 @@ class ReplayedModel : public Model {
     samples_ = static_cast<float>(batch.size);
     for (size_t l = unit.end; l-- > unit.first;) {
       const auto stage = std::ranges::find_if(stages_, [&](const Stage& one) { return l < one.end(); });
-      const size_t whole = stage->whole.first + l - stage->first;
-      const double until_ms = share * (DoneMs(whole) - DoneMs(stage->whole.end));
-      stream.Run([this, begins = l + 1 == stage->end(), until_ms] {
+      const auto in_whole = [&](size_t layer) { return stage->whole.first + layer - stage->first; };
+      const size_t from = state.after_wait ? std::min(unit.end, stage->end()) : stage->end(),
+                   whole = in_whole(l);
+      const double until_ms = share * (DoneMs(whole) - DoneMs(in_whole(from)));
+      stream.Run([this, begins = l + 1 == from, until_ms] {
         if (begins) begin_ns_ = MonotonicNanos();
         SleepUntil(begin_ns_ + Nanos(until_ms));
         return absl::OkStatus();

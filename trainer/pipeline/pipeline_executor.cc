@@ -78,7 +78,7 @@ PipelineExecutor::PipelineExecutor(const Parts& parts)
                             : Span(),
                .divides_backward = parts.program.row.divides_backward},
               parts.part.stages),
-      message_times_(parts.part.place.stages() - 1, parts.micro_batches) {}
+      message_times_(parts.part.place.stages() - 1, parts.micro_batches, parts.warmup_steps) {}
 
 absl::StatusOr<std::unique_ptr<PipelineExecutor>> PipelineExecutor::Create(const Parts& parts) {
   auto executor = std::unique_ptr<PipelineExecutor>(new PipelineExecutor(parts));

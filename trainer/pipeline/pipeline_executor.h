@@ -70,6 +70,7 @@ class PipelineExecutor {
     // weights stay until the end of the step (--reshard never).
     const ShardPlan* shards = nullptr;
     bool keep_weights = false;
+    int64_t warmup_steps = 0;  // see MessageTimes
   };
   static absl::StatusOr<std::unique_ptr<PipelineExecutor>> Create(const Parts& parts);
   // Waits for the lanes and the compute stream, whose work uses the slots. After an error the lanes' groups

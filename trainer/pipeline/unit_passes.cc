@@ -102,6 +102,7 @@ void UnitPasses::NoteWait(const ModelState& state, bool begins) const {
 
 ModelState UnitPasses::StateOf(const LayerRun& run, const ModelState& state) {
   ModelState own = state;
+  own.after_wait = in_blocks();
   if (!gathers()) return own;
   NoteWait(state, /*begins=*/true);
   if (run.has_buckets()) {

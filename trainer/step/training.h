@@ -58,6 +58,7 @@ class Training {
 
   // training_pipeline.cc: with --pp or --tp this rank has a part of the model.
   absl::Status TakeModelPart(const ModelRow& row);
+  absl::StatusOr<std::vector<double>> LayerTimes(const ModelRow& row);
   absl::StatusOr<std::vector<size_t>> Cuts(const ModelRow& row, const PipelinePlace& place);
   absl::Status MakePipeline(int max_batch);
   UpdateRule RuleOfUpdates();

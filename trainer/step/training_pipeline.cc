@@ -73,17 +73,29 @@ absl::Status Training::TakeModelPart(const ModelRow& row) {
   return absl::OkStatus();
 }
 
-// Those of the user, or balanced by the times that the first rank measures; with --cp of fewer, but whole
-// sequences.
+// Of forward and backward. With --cp of a sequence that is as long as the part of a rank, and attention as
+// long as it takes with that of all: a whole one may not fit into the memory of one rank.
+absl::StatusOr<std::vector<double>> Training::LayerTimes(const ModelRow& row) {
+  ModelRow own = row;
+  if (segment_.divides()) {
+    own.size.context = segment_.OwnPositions(row.size.context);
+    PSRING_ASSIGN_OR_RETURN(own.make, MakerOfPart(own, options_.dropout, TensorPlace(), SequencePlace()));
+  }
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> whole, own.make(train().spec(), *ops_));
+  PSRING_ASSIGN_OR_RETURN(std::vector<double> times, MeasureLayers(*whole, train(), options_.batch,
+                                                                   options_.seed, worker_.device, *compute_));
+  const std::vector<bool> exchanging = model_->ExchangingLayers();
+  PSRING_CHECK(times.size() == exchanging.size());
+  for (size_t l = 0; l < times.size(); ++l) times[l] *= exchanging[l] ? segment_.AttentionOfOwn() : 1;
+  return times;
+}
+
+// Those of the user, or balanced by the times that the first rank measures.
 absl::StatusOr<std::vector<size_t>> Training::Cuts(const ModelRow& row, const PipelinePlace& place) {
   std::vector<size_t> cuts = worker_.pipeline->cuts;
   if (!cuts.empty()) return cuts;
   if (is_first_rank()) {
-    const Dataset& data = worker_.data.train;
-    PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> whole, row.make(data.spec(), *ops_));
-    PSRING_ASSIGN_OR_RETURN(const std::vector<double> costs,
-                            MeasureLayers(*whole, data, std::max(1, options_.batch / segment_.ranks),
-                                          options_.seed, worker_.device, *compute_));
+    PSRING_ASSIGN_OR_RETURN(const std::vector<double> costs, LayerTimes(row));
     PSRING_ASSIGN_OR_RETURN(cuts, BalancedCuts(*model_, costs, place.stages()));
   }
   cuts.resize(static_cast<size_t>(place.stages()) - 1);
@@ -121,7 +133,8 @@ absl::Status Training::MakePipeline(int max_batch) {
                                                     .tied = worker_.pipeline->tied,
                                                     .one_copy_stream = options_.copy_streams == 1,
                                                     .shards = shards_.shards_gradient() ? &shards_ : nullptr,
-                                                    .keep_weights = options_.reshard == "never"}));
+                                                    .keep_weights = options_.reshard == "never",
+                                                    .warmup_steps = plan_.warmup_steps}));
   return absl::OkStatus();
 }
 

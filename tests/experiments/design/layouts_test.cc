@@ -498,10 +498,9 @@ TEST(Layouts, ARecordedPlanKeepsThemApart) {
   EXPECT_THAT(TakeRecordedPlan(recorded, options, plan).message(), Has("has no ring x 2 (pp2 gpipe m4)"));
 }
 
-// Stale gradients, as those of asynchronous servers.
-TEST(Layouts, WithoutAFlushTheUpdateIsThatOfAsynchronousServers) {
+TEST(Layouts, WithoutAFlushTheUpdateIsTheTrainersForSuchPrograms) {
   Probe probe = TestProbe();
-  for (StrategyUpdate& rule : probe.updates) rule.lr = rule.strategy == "ps-async" ? .5 : .25;
+  for (StrategyUpdate& rule : probe.updates) rule.lr = rule.strategy == kWithoutFlush ? .5 : .25;
   TrainingOptions training;
   training.pp = 2;
   for (const auto& [program, lr] : {std::pair{"1f1b", .25}, {"pipedream", .5}}) {

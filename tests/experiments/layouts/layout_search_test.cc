@@ -14,6 +14,7 @@
 #include "common/workloads/workload.h"
 #include "experiments/simulator/collective.h"
 #include "ring_worker/schedules/schedule.h"
+#include "tests/experiments/layouts/layout_questions.h"
 #include "tests/has.h"
 
 namespace psring {
@@ -21,52 +22,12 @@ namespace {
 
 constexpr double kGiB = 1 << 30;
 
-// Layers that take 1 ms forward and 2 ms backward for a sample, without an embedding.
-LayoutModel EqualLayers(int layers, double parameters) {
-  LayoutModel model{.name = "equal", .width = 64, .tokens = 16, .heads = 8};
-  for (int layer = 0; layer < layers; ++layer) {
-    model.layers.push_back({.forward_s = 1e-3,
-                            .backward_s = 2e-3,
-                            .matrices = parameters,
-                            .widths = {192, 64, 256, 256},
-                            .forward_sums = 2,
-                            .backward_sums = 2});
-  }
-  return model;
-}
-
-LayoutQuestion OnNodes(LayoutModel model, int workers, int per_node, double link_bytes_per_s) {
-  LayoutQuestion question{.model = std::move(model), .workers = workers, .global_batch = 2 * workers};
-  question.cluster = {.gpus_per_node = per_node,
-                      .link_bytes_per_s = link_bytes_per_s,
-                      .intra_bytes_per_s = 100 * link_bytes_per_s,
-                      .fraction = 1,
-                      .latency_s = 0,
-                      .intra_latency_s = 0};
-  return question;
-}
-
 LayoutQuestion LlamaOn(int workers, const char* cluster) {
   const Workload workload = OnDevice(LoadWorkload("llama_8b").value(), "H100").value();
   return {.model = LayoutModelOf(workload).value(),
           .cluster = LoadCluster(cluster).value(),
           .workers = workers,
           .global_batch = workers};
-}
-
-LayoutPrice Priced(const LayoutQuestion& question, const LayoutCandidate& candidate) {
-  return PriceOf(question, candidate, StagesOf(question.model, candidate).value()).value();
-}
-
-LayoutCandidate Candidate(int dp, int pp, int tp, const char* strategy, const char* program,
-                          int micro_batches) {
-  return {.dp = dp,
-          .pp = pp,
-          .tp = tp,
-          .strategy = &ShardingStrategy(strategy),
-          .program = FindStepProgram(program).value(),
-          .samples = 1,
-          .micro_batches = micro_batches};
 }
 
 TEST(LayoutModel, ATransformersLayersHaveItsParametersAndActivations) {
@@ -86,6 +47,9 @@ TEST(LayoutModel, ATransformersLayersHaveItsParametersAndActivations) {
   EXPECT_EQ(model.KeptBytes(model.layers.front(), 1, 1), 0);
   EXPECT_DOUBLE_EQ(model.KeptBytes(model.layers.back(), 1, 1), 4. * 8192 * (128256 + 4096));
   EXPECT_EQ(layer.forward_sums + layer.backward_sums, kAllReducesPerLayer);
+  EXPECT_EQ(layer.keys, .5) << "8 heads of keys and of values for 32 of queries";
+  EXPECT_NEAR(layer.attention, 8192. / (8192 + 13 * 4096), 1e-9) << "13 h^2 parameters";
+  EXPECT_EQ(LayoutModelOf(LoadWorkload("gpt2").value())->layers[1].keys, 2);
 }
 
 TEST(LayoutModel, ATiedHeadHasTheLogitsOfTheVocabulary) {
@@ -213,7 +177,9 @@ TEST(LayoutPrice, TensorParallelRanksAddInEveryLayer) {
 }
 
 TEST(LayoutPrice, NoStepIsShorterThanItsBound) {
-  LayoutQuestion question = OnNodes(EqualLayers(8, 1e5), 8, 4, 50e6);
+  LayoutQuestion question = OnNodes(WithAttention(8), 8, 4, 50e6);
+  for (ModelLayer& layer : question.model.layers) layer.matrices = 1e5;
+  question.model.tokens = 4 * kMinDividedTokens;
   question.cluster.latency_s = 20e-6;
   int candidates = 0;
   for (const LayoutCandidate& candidate : LayoutCandidates(question)) {

@@ -187,6 +187,34 @@ TEST_F(LayoutMemoryNeeded, LayoutsThatFitKeepTheRanksOfASequence) {
   }
 }
 
+TEST_F(LayoutMemoryNeeded, LayoutsThatFitDivideLongSequences) {
+  TrainingOptions whole = AdamGpt("ring"), halves = OfSequences(whole);
+  halves.micro_batches = 2;
+  const auto fitting = [&](int context) {
+    whole.context = halves.context = context;
+    row_ = ModelOf(whole).value();
+    const SampleSpec samples = OfPositions(SmallText().train.spec(), context);
+    const MemoryQuestion question{.row = row_,
+                                  .samples = samples,
+                                  .optimizer = optimizer_,
+                                  .workers = 2,
+                                  .max_batch = whole.batch,
+                                  .ops = *ops_,
+                                  .device = *device_};
+    const StrategyRow ring = FindStrategy("ring").value();
+    const size_t all = MostNeeded(whole, ring, question)->total(),
+                 half = MostNeeded(halves, ring, question)->total();
+    EXPECT_LT(half, .7 * all) << context;
+    return absl::StrJoin(LayoutsThatFit(whole, question, half,
+                                        [](const TrainingOptions& layout, const StrategyRow& strategy) {
+                                          return CheckLayout(layout, strategy, 2);
+                                        }),
+                         "; ");
+  };
+  EXPECT_THAT(fitting(4096), Has("--cp 2 --micro_batches 2 ("));
+  EXPECT_EQ(fitting(1024).find("--cp"), std::string::npos) << "512 positions of a rank";
+}
+
 TEST_F(LayoutMemoryNeeded, WhatALayoutSendsIsCountedByRole) {
   const double ring = Sent(AdamGpt("ring"), 4);
   EXPECT_DOUBLE_EQ(Sent(AdamGpt("zero1"), 4), ring);

@@ -298,6 +298,8 @@ TEST(SequencePlace, SharesOfIdealAreThoseOfTheTheory) {
   for (const int ranks : {2, 3, 4, 8}) {
     EXPECT_NEAR(ShareOfIdeal(ContextParallel::kContiguous, ranks, 960), ContiguousShare(ranks), .005);
     EXPECT_NEAR(ShareOfIdeal(ContextParallel::kRing, ranks, 960), 1, .01);
+    const SequencePlace place{.ranks = ranks, .kind = ContextParallel::kContiguous};
+    EXPECT_NEAR(ranks / ContiguousShare(ranks), place.AttentionOfOwn(), 1e-9);
   }
 }
 

@@ -2,6 +2,8 @@
 // additions. Ranks are threads.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -72,6 +74,20 @@ TEST_P(CutSequences, NeedNoPowerOfTwo) {
   options.heads = 3;
   options.width = 12;
   ExpectWeightsOfOneRank(options, 1, 1e-4, data);
+}
+
+TEST(SequenceModels, ExchangeInAttentionOnly) {
+  const TrainingOptions options = CutGpt(2);
+  const ModelRow row = ModelOf(options).value();
+  const std::unique_ptr<Ops> ops = MakeOneDnnOps(/*threads=*/1);
+  const SampleSpec samples = SmallText().train.spec();
+  const auto exchanging = [&](const SampleSpec& of, const SequencePlace& place) {
+    const auto model = MakerOfPart(row, /*dropout=*/0, {}, place).value()(of, *ops).value();
+    const std::vector<bool> layers = model->ExchangingLayers();
+    return std::count(layers.begin(), layers.end(), true);
+  };
+  EXPECT_EQ(exchanging(samples, {}), 0);
+  EXPECT_EQ(exchanging(OfPositions(samples, samples.labels / 2), {.ranks = 2}), options.layers);
 }
 
 // The gradient is the change of the weights divided by the rate.

@@ -54,12 +54,23 @@ TEST(CheckPipelineFlags, FlagsOfPipelinesNeedOne) {
   for (const auto& [flag, change] :
        {std::pair<const char*, Change>{"--program", [](auto& o) { o.program = "gpipe"; }},
         {"--cuts", [](auto& o) { o.cuts = "3"; }},
-        {"--rank_order", [](auto& o) { o.rank_order = "pp,dp"; }},
         {"--copy_streams", [](auto& o) { o.copy_streams = 1; }}}) {
     TrainingOptions options;
     change(options);
     EXPECT_EQ(Refusal(options), absl::StrCat(flag, " needs --pp, the number of a pipeline's stages"));
   }
+  TrainingOptions ordered;
+  ordered.rank_order = "pp,dp";
+  EXPECT_THAT(Refusal(ordered), Has("--rank_order needs --pp, --tp or --cp"));
+}
+
+TEST(CheckPipelineFlags, TheRuleOfUpdatesIsThatOfTheStrategyOrOfProgramsWithoutAFlush) {
+  EXPECT_EQ(UpdateRuleOf(Two(), "ring"), "ring");
+  const TrainingOptions stale = WithoutFlush(TrainingOptions());
+  EXPECT_TRUE(UpdatesWithoutFlush(stale));
+  EXPECT_EQ(UpdateRuleOf(stale, "ring"), kWithoutFlush);
+  const TrainingOptions own = Two([](auto& o) { o.program = "pipedream-2bw"; });
+  EXPECT_TRUE(WithoutFlush(own) == own);
 }
 
 TEST(CheckPipelineFlags, WhatOnlyWholeModelsHaveIsNamed) {

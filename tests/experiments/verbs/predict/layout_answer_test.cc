@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "common/cli/wrap.h"
 #include "common/text/translate.h"
+#include "common/workloads/workload.h"
 #include "experiments/costs/sharded_costs.h"
 #include "tests/has.h"
 #include "trainer/programs/program_rows.h"
@@ -22,7 +24,7 @@ namespace psring {
 namespace {
 
 std::string AnswerTo(const RawPredictFlags& raw) {
-  return LayoutsText(UnderstandPredict(raw, {}).value()).value();
+  return ReportOfLayouts(UnderstandPredict(raw, {}).value()).value().text;
 }
 
 // Without line breaks.
@@ -31,7 +33,7 @@ std::string InOneLine(const std::string& text) { return absl::StrReplaceAll(text
 // Of a table: other texts have no two spaces in a row.
 bool IsRow(absl::string_view line) {
   return absl::StrContains(line, "  ") &&
-         std::ranges::any_of(std::array{"dp", "pp", "tp"},
+         std::ranges::any_of(std::array{"dp", "pp", "tp", "cp"},
                              [&](const char* axis) { return absl::StartsWith(line, axis); });
 }
 
@@ -119,13 +121,14 @@ TEST(LayoutAnswer, BadInputIsOneLineWithARemedy) {
   EXPECT_EQ(refusal([](RawPredictFlags&) {}), "");
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.pp = 2; }),
               Has("--layouts and --pp exclude each other"));
-  EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.out = "x"; }), Has("--out"));
+  EXPECT_EQ(refusal([](RawPredictFlags& raw) { raw.out = "x"; }), "");
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.copy_streams = 1; }),
               Has("--layouts and --copy_streams"));
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.bucket_mb = 1; }), Has("--bucket_mb"));
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.dp_shard = 2; }), Has("--layouts and --dp_shard"));
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.connection = "1gbit"; }), Has("--connection"));
-  EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.system = "none"; }), Has("--system"));
+  EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.system = "horovod"; }), Has("--system"));
+  EXPECT_EQ(refusal([](RawPredictFlags& raw) { raw.system = "none"; }), "");
   EXPECT_EQ(refusal([](RawPredictFlags& raw) { raw.fraction = .8; }), "");
   EXPECT_EQ(refusal([](RawPredictFlags& raw) { raw.sequence_parallel = true; }), "");
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.workers = "8,16"; }), Has("one number of --workers"));
@@ -133,14 +136,81 @@ TEST(LayoutAnswer, BadInputIsOneLineWithARemedy) {
               Has("--memory needs --layouts auto"));
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw = {.cluster = "dgx-h100", .sequence_parallel = true}; }),
               Has("--sequence_parallel needs --layouts auto"));
+  EXPECT_THAT(
+      refusal([](RawPredictFlags& raw) { raw = {.cluster = "dgx-h100", .context_parallel = "ring"}; }),
+      Has("--context_parallel needs --layouts auto"));
+  EXPECT_EQ(refusal([](RawPredictFlags& raw) { raw.micro_batches = 2; }), "");
+  EXPECT_EQ(refusal([](RawPredictFlags& raw) { raw.strategies = "allreduce,fsdp"; }), "");
+  EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.strategies = "ps-sync"; }),
+              Has("ps-sync is not a strategy of the replicas; use one of ring, zero1, zero2, fsdp"));
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.workload = "resnet50"; }), Has("use one of gpt2"));
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.workers = "12"; }), Has("do not fill nodes of 8"));
+}
+
+TEST(LayoutAnswer, LayoutsThatAreNamedMustBePossible) {
+  const auto refusal = [](const std::string& layouts, const std::string& workers = "") {
+    return std::string(UnderstandPredict({.workers = workers, .layouts = layouts}, {}).status().message());
+  };
+  EXPECT_EQ(refusal("dp8,dp4xcp2,tp8"), "");
+  EXPECT_EQ(refusal("dp2xcp2"), "") << "the workers are those of the layouts";
+  EXPECT_THAT(refusal("dp8x"), Has("--layouts: 'dp8x' is not a layout"));
+  EXPECT_THAT(refusal("dp8,dp8"), Has("--layouts names dp8 twice"));
+  EXPECT_THAT(refusal("dp8,tp4"), Has("tp4 has 4 workers, not 8; name layouts of one number"));
+  EXPECT_THAT(refusal("dp8", "4"), Has("dp8 has 8 workers, not 4"));
+  EXPECT_THAT(refusal("tp16"), Has("--layouts tp16 does not divide the 8 heads, 8192 tokens"));
+}
+
+// Columns by name, of each line.
+std::vector<std::map<std::string, std::string>> CsvRows(const std::string& csv) {
+  std::vector<std::map<std::string, std::string>> lines;
+  std::vector<std::string> columns;
+  for (const absl::string_view line : absl::StrSplit(csv, '\n', absl::SkipEmpty())) {
+    const std::vector<std::string> fields = absl::StrSplit(line, ',');
+    if (columns.empty()) {
+      columns = fields;
+      continue;
+    }
+    for (size_t i = 0; i < columns.size(); ++i) {
+      if (i == 0) lines.emplace_back();
+      lines.back()[columns[i]] = fields.at(i);
+    }
+  }
+  return lines;
+}
+
+TEST(LayoutAnswer, ALayoutThatIsNamedHasItsFiguresInAFile) {
+  // Computing takes no time.
+  const RawPredictFlags raw{.workload = "gpt_mini",
+                            .strategies = "ring",
+                            .link = "1gbit",
+                            .system = "none",
+                            .fraction = 1,
+                            .compute_speedup = 1e9,
+                            .batch = 2,
+                            .micro_batches = 2,
+                            .layouts = "cp2",
+                            .memory = "80GB",
+                            .context_parallel = "contiguous"};
+  const LayoutsReport report = ReportOfLayouts(UnderstandPredict(raw, {}).value()).value();
+  const auto lines = CsvRows(report.csv);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0].at("layout"), "cp2");
+  EXPECT_EQ(lines[0].at("context_parallel"), "contiguous");
+  EXPECT_EQ(lines[0].at("micro_batches"), "2");
+  EXPECT_EQ(lines[0].at("samples"), "2");
+  // Keys and values of 6 layers: 2 h values of 128 tokens, 3 times; and the gradient of 10.8 million
+  // parameters.
+  const double keys = 4. * 2 * 128 * (2 * 384) * 3 * 6, gradient = LoadWorkload("gpt_mini")->bytes();
+  EXPECT_NEAR(std::stod(lines[0].at("sent_between_bytes")), 2 * keys + gradient, 1);
+  const double step_ms = std::stod(lines[0].at("step_ms"));
+  EXPECT_GT(step_ms, 1e3 * std::max(2 * keys, gradient) / 125e6);
+  EXPECT_LT(step_ms, 1.01 * 1e3 * (2 * keys + gradient) / 125e6);
 }
 
 TEST(LayoutAnswer, WhatFitsNowhereIsRefusedWithTheSmallest) {
   RawPredictFlags raw = OnDevices("2");
   raw.memory = "1GB";
-  const absl::Status status = LayoutsText(UnderstandPredict(raw, {}).value()).status();
+  const absl::Status status = ReportOfLayouts(UnderstandPredict(raw, {}).value()).status();
   EXPECT_THAT(std::string(status.message()), Has("no layout of 2 devices fits llama_8b into 1.0 GiB"));
 }
 
