@@ -46,7 +46,7 @@ void Network::Builder::AddUnit(const std::function<void()>& add) {
 std::unique_ptr<Model> Network::Builder::Build(Ops& ops) {
   const size_t layers = layers_.size();
   PSRING_CHECK(places_.back().traits->outputs == size_t{1} * samples_.labels * classes_);
-  for (const Unit& unit : units_) {
+  for (const LayerRange& unit : units_) {
     PSRING_CHECK(unit.end < layers);  // the gradient of the network's output is in its place
     const int inner = places_[unit.first].output, output = places_[unit.end - 1].output;
     for (size_t l = unit.end; l < layers; ++l) {
@@ -86,7 +86,7 @@ Network::Stage Network::StageOf(const LayerRange& range) const {
     place.output -= before;
   }
   // A unit that is cut becomes two: only one value crosses the cut.
-  for (const Unit& unit : whole_.units_) {
+  for (const LayerRange& unit : whole_.units_) {
     const size_t first = std::max(unit.first, range.first), end = std::min(unit.end, range.end);
     if (first < end) stage.units.push_back({first - range.first, end - range.first});
   }
@@ -152,7 +152,8 @@ std::vector<ReadyRange> Network::LayerParameters() const {
 std::vector<LayerRange> Network::RecomputedUnits() const {
   std::vector<LayerRange> units;
   for (const Stage& stage : stages_) {
-    for (const Unit& unit : stage.units) units.push_back({stage.first + unit.first, stage.first + unit.end});
+    for (const LayerRange& unit : stage.units)
+      units.push_back({stage.first + unit.first, stage.first + unit.end});
   }
   return units;
 }
@@ -220,8 +221,8 @@ absl::StatusOr<Activations> Network::NewActivations(int max_batch, Keep keep, De
       if (type == DType::kFloat32 || !IsFloat(whole_.samples_.inputs[i].kind)) inputs[i] = 0;
     }
     plans.push_back(PlanActivations(inputs, stage.places, gradients_of(stage).pieces,
-                                    keep == Keep::kUnitInputs ? stage.units : std::vector<Unit>(), batch,
-                                    type));
+                                    keep == Keep::kUnitInputs ? stage.units : std::vector<LayerRange>(),
+                                    batch, type));
     bytes += plans.back().bytes;
   }
   Activations made{.max_batch = max_batch, .keep = keep};

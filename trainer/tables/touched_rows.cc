@@ -74,10 +74,10 @@ void TouchedRows::EndWorker(bool is_last) {
   }
 }
 
-GatheredBatch TouchedRows::gathered(size_t number) const {
+Batch TouchedRows::gathered(size_t number) const {
   const size_t first = first_samples_[number];
-  GatheredBatch batch{.size = static_cast<int>(first_samples_[number + 1] - first),
-                      .labels = labels_.data() + first * At(samples_.labels)};
+  Batch batch{.size = static_cast<int>(first_samples_[number + 1] - first),
+              .labels = labels_.data() + first * At(samples_.labels)};
   for (size_t i = 0; i < inputs_.size(); ++i) {
     batch.inputs[i] = inputs_[i].data() + first * samples_.inputs[i].count();
   }

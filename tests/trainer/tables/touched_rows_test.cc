@@ -66,11 +66,11 @@ TEST(TouchedRows, AreDistinctAndEachHasItsBags) {
   EXPECT_EQ(rows.batch(2).tables[0].slots, (std::vector<int32_t>{0, 2}));
   EXPECT_EQ(rows.batch(2).tables[1].bags, std::vector<int32_t>{1});
 
-  const GatheredBatch two = rows.gathered(0);
+  const Batch two = rows.gathered(0);
   ASSERT_EQ(two.size, 2);
   EXPECT_EQ(std::vector<int32_t>(two.labels, two.labels + 2), (std::vector<int32_t>{1, 0}));
   EXPECT_EQ(rows.gathered(1).size, 0);
-  const GatheredBatch last = rows.gathered(2);
+  const Batch last = rows.gathered(2);
   ASSERT_EQ(last.size, 1);
   const auto* const lookups = static_cast<const int32_t*>(last.inputs[0]);
   EXPECT_EQ(std::vector<int32_t>(lookups, lookups + 3), (std::vector<int32_t>{8, 2, 0}));
