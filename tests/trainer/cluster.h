@@ -13,6 +13,7 @@
 #include "ps_server/client/ps_client.h"
 #include "ps_server/server/parameter_server.h"
 #include "ring_worker/groups/process_group.h"
+#include "tests/on_ranks.h"
 #include "trainer/data/sources.h"
 #include "trainer/step/train_loop.h"
 #include "trainer/strategies/strategies.h"
@@ -78,9 +79,6 @@ const RankOutcome& OneProcess(const TrainingOptions& options, int workers, const
 // RelativeL2; 0: the same bits. Tables on servers are not compared. Returns the ranks.
 std::vector<RankOutcome> ExpectOneProcess(const TrainingOptions& options, int workers, const DataSplits& data,
                                           double tolerance = 0);
-
-// Runs `body(rank)` on one thread per rank and waits for all.
-void OnThreads(int ranks, const std::function<void(int rank)>& body);
 
 // Of one gradient, with the padding between tensors.
 uint64_t GradientBytes(const RankResult& result);

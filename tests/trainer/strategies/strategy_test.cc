@@ -89,7 +89,7 @@ struct Job {
     for (int rank = 0; rank < workers; ++rank) {
       ranks.push_back(std::make_unique<Rank>(row, rank, workers, connections));
     }
-    OnThreads(workers, [&](int rank) {
+    OnRanks(workers, [&](int rank) {
       const absl::Status started = ranks[rank]->Start();
       EXPECT_TRUE(started.ok()) << started;
     });
@@ -120,7 +120,7 @@ TEST_P(SynchronousStrategy, TheGradientIsWithinTheErrorBoundOfASum) {
       magnitudes[i] += std::abs(rank->gradient[i]);
     }
   }
-  OnThreads(workers, [&, workers = workers](int rank) {
+  OnRanks(workers, [&, workers = workers](int rank) {
     const auto report = job.ranks[rank]->Step(0, workers);
     EXPECT_TRUE(report.ok()) << report.status();
   });
@@ -140,7 +140,7 @@ TEST_P(SynchronousStrategy, TheGradientIsWithinTheErrorBoundOfASum) {
 TEST(AllReduceStrategy, TracesTheRoundsOfItsFirstSteps) {
   constexpr int kWorkers = 3, kNoted = 100;
   const Job job("ring", kWorkers);
-  OnThreads(kWorkers, [&](int rank) {
+  OnRanks(kWorkers, [&](int rank) {
     for (int64_t step = 0; step <= kNoted; ++step) {
       const auto report = job.ranks[rank]->Step(step, kWorkers);
       ASSERT_TRUE(report.ok()) << report.status();
@@ -210,7 +210,7 @@ TEST_P(AsynchronousStrategy, EachPushIsAnUpdateAndCollectReturnsAll) {
       ASSERT_NEAR(rank->weights[i], expected[i], 1e-5);
     }
   }
-  OnThreads(workers, [&](int rank) {
+  OnRanks(workers, [&](int rank) {
     Rank& mine = *job.ranks[rank];
     const absl::Status collected = mine.strategy.sync->Collect({mine.weights.data(), kCount});
     EXPECT_TRUE(collected.ok()) << collected;
@@ -227,7 +227,7 @@ TEST(Abort, EndsAWaitingStrategy) {
     Rank& waiting = *job.ranks[0];
     absl::Status finished;
     std::latch pushed(1);
-    OnThreads(2, [&](int rank) {
+    OnRanks(2, [&](int rank) {
       if (rank == 0) {
         const absl::Status begun = waiting.BeginStep(0, 2);
         EXPECT_TRUE(begun.ok()) << begun;

@@ -56,7 +56,7 @@ RankState AdvanceRanks(const std::string& strategy, int workers, const UpdateRul
   const StrategyRow row = *FindStrategy(strategy);
   const Connections connections = Connect(row, workers, absl::Seconds(10));
   std::vector<RankState> states(static_cast<size_t>(workers));
-  OnThreads(workers, [&](int rank) {
+  OnRanks(workers, [&](int rank) {
     const std::unique_ptr<Device> device = MakeCpuDevice();
     const std::unique_ptr<Ops> ops = MakeReferenceOps();
     const std::unique_ptr<Stream> compute = device->NewStream(StreamKind::kCompute, "compute");

@@ -2,14 +2,12 @@
 #include "trainer/tables/touched_rows.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <string>
 
 #include "common/base/random.h"
+#include "tests/trainer/cluster.h"
 #include "trainer/data/sources.h"
 
 namespace psring {
@@ -148,12 +146,10 @@ TEST(Clicks, AreTheSameForASeedAndLearnable) {
 }
 
 TEST(Words, ArePairsOfNearWordsWithNegatives) {
-  const std::string path = testing::TempDir() + "/words_" + std::to_string(getpid());
-  std::ofstream out(path);
-  for (int i = 0; i < 100; ++i) out << "One fish, two fish; red-fish " << (i == 50 ? "once" : "") << "\n";
-  out.close();
-  const auto data = ReadWords(path, /*seed=*/1).value();
-  std::filesystem::remove(path);
+  std::string text;
+  for (int i = 0; i < 100; ++i)
+    text += i == 50 ? "One fish, two fish; red-fish once\n" : "One fish, two fish; red-fish\n";
+  const DataSplits data = FromText(text, [](const std::string& path) { return ReadWords(path, /*seed=*/1); });
   EXPECT_EQ(data.train.count() + data.test.count(), 600) << "without the word that occurs once";
   EXPECT_EQ(data.train.spec().inputs[0].range, 4) << "fish, one, red, two";
   std::map<int32_t, int> negatives;
