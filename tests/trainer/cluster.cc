@@ -311,6 +311,22 @@ uint64_t GradientBytes(const RankResult& result) {
   return bytes;
 }
 
+void ExpectSameTraining(const RankOutcome& rank, const RankOutcome& other) {
+  ASSERT_TRUE(rank.result.ok() && other.result.ok()) << rank.result.status() << other.result.status();
+  EXPECT_EQ(rank.weights, other.weights);
+  ASSERT_EQ(rank.steps.size(), other.steps.size());
+  for (size_t step = 0; step < rank.steps.size(); ++step) {
+    EXPECT_EQ(rank.steps[step].loss, other.steps[step].loss) << "step " << step;
+    EXPECT_EQ(rank.steps[step].weights_hash, other.steps[step].weights_hash) << "step " << step;
+  }
+  const std::vector<CurvePoint>&curve = rank.result->curve, &expected = other.result->curve;
+  ASSERT_EQ(curve.size(), expected.size());
+  for (size_t i = 0; i < curve.size(); ++i) {
+    EXPECT_EQ(curve[i].test_loss, expected[i].test_loss);
+    EXPECT_EQ(curve[i].test_accuracy, expected[i].test_accuracy);
+  }
+}
+
 DataSplits FromText(const std::string& text,
                     const std::function<absl::StatusOr<DataSplits>(const std::string& path)>& read) {
   const std::string path = absl::StrCat(testing::TempDir(), "/text-", getpid());

@@ -83,6 +83,9 @@ std::vector<RankOutcome> ExpectOneProcess(const TrainingOptions& options, int wo
 // Of one gradient, with the padding between tensors.
 uint64_t GradientBytes(const RankResult& result);
 
+// Expects that a rank has the weights of another one, the losses and hashes of its steps, and its curve.
+void ExpectSameTraining(const RankOutcome& rank, const RankOutcome& other);
+
 inline const std::vector<std::string> kOptimizers = {"sgd", "momentum", "adam"};
 // Small enough to clip in every step, so that clipping changes the weights.
 inline constexpr double kClipNorm = 0.2;
