@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "common/io/safetensors.h"
 #include "tests/decode_safetensors.h"
 #include "tests/kept_files.h"

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/tables/merge_rows.h"
 #include "ring_worker/groups/process_group.h"
 #include "trainer/strategies/local_rows.h"
@@ -91,8 +91,8 @@ class GatheredRows : public RowsOfOwnTables {
     most_rows_.assign(tables, 0);
     for (size_t i = 0; i < counts_.size(); ++i) {
       if (counts_[i] < 0 || static_cast<size_t>(counts_[i]) > RowsOf(i % tables)) {
-        return absl::DataLossError(absl::StrCat("rank ", i / tables, " sent a count of ", counts_[i],
-                                                " rows of ", context_.tables[i % tables].name));
+        return DataLoss("rank ", i / tables, " sent a count of ", counts_[i], " rows of ",
+                        context_.tables[i % tables].name);
       }
       most_rows_[i % tables] = std::max(most_rows_[i % tables], static_cast<size_t>(counts_[i]));
     }
@@ -133,9 +133,8 @@ class GatheredRows : public RowsOfOwnTables {
       int32_t before = -1;
       for (const int32_t row : rows[r]) {
         if (row <= before || static_cast<size_t>(row) >= RowsOf(t)) {
-          return absl::DataLossError(absl::StrCat("rank ", r, " sent row ", row, " after row ", before,
-                                                  " of ", context_.tables[t].name, ", which has ",
-                                                  RowsOf(t)));
+          return DataLoss("rank ", r, " sent row ", row, " after row ", before, " of ",
+                          context_.tables[t].name, ", which has ", RowsOf(t));
         }
         before = row;
       }

@@ -4,8 +4,8 @@
 #include <array>
 #include <numeric>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 
 namespace psring {
 namespace {
@@ -126,8 +126,8 @@ absl::Status TouchedRows::Plan(const Dataset& data, const std::vector<std::vecto
       const uint32_t* const from = all + sample * lookups + At(table.first_lookup);
       for (size_t k = 0; k < used; ++k) {
         if (from[k] >= static_cast<uint32_t>(table.rows)) {
-          return absl::InvalidArgumentError(absl::StrCat("the data have a row ", from[k], ", but ",
-                                                         table.name, " has ", table.rows, " rows"));
+          return InvalidArgument("the data have a row ", from[k], ", but ", table.name, " has ", table.rows,
+                                 " rows");
         }
         keys_.push_back(uint64_t{from[k]} << 32 | (sample * used + k));
       }

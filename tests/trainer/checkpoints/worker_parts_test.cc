@@ -10,7 +10,6 @@
 #include <thread>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/rendezvous/rendezvous.h"
 #include "tests/ring_worker/fake_rendezvous.h"

@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <zlib.h>
 
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <tuple>

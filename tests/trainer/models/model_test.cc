@@ -7,7 +7,6 @@
 #include <set>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "tests/common/ops/reference_ops.h"
 #include "tests/trainer/cluster.h"
 #include "trainer/data/data.h"

@@ -8,9 +8,7 @@
 #include <cstdlib>
 #include <memory>
 #include <numeric>
-#include <string>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
