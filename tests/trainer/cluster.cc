@@ -304,6 +304,15 @@ std::vector<RankOutcome> ExpectOneProcess(const TrainingOptions& options, int wo
   return ranks;
 }
 
+std::function<void(Worker&)> RunsOutOfSpace(int failing) {
+  return [failing](Worker& worker) {
+    if (worker.trace.rank() != failing) return;
+    worker.objection = [n = 0]() mutable {
+      return ++n == 2 ? absl::ResourceExhaustedError("no space left") : absl::OkStatus();
+    };
+  };
+}
+
 uint64_t GradientBytes(const RankResult& result) {
   uint64_t bytes = 0;
   for (const int64_t elements : result.bucket_elements)

@@ -80,6 +80,9 @@ const RankOutcome& OneProcess(const TrainingOptions& options, int workers, const
 std::vector<RankOutcome> ExpectOneProcess(const TrainingOptions& options, int workers, const DataSplits& data,
                                           double tolerance = 0);
 
+// To adjust workers: rank `failing` fails in its second step, with ResourceExhausted, "no space left".
+std::function<void(Worker&)> RunsOutOfSpace(int failing);
+
 // Of one gradient, with the padding between tensors.
 uint64_t GradientBytes(const RankResult& result);
 

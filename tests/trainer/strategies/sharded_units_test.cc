@@ -232,12 +232,7 @@ TEST_P(Shards, OfHybridsContinueTheirCheckpointsAndOthersDo) {
 
 // Rank 1 waits for its shard's sum, rank 2 for the sum of its group.
 TEST_P(Shards, ARankOfAHybridThatFailsEndsBothOfItsGroups) {
-  const auto ranks = RunRanks(Hybrid(SmallOptions("ring")), 4, SmallData(), [](Worker& worker) {
-    if (worker.rank != 3) return;
-    worker.objection = [steps = 0]() mutable {
-      return ++steps == 2 ? absl::ResourceExhaustedError("no space left") : absl::OkStatus();
-    };
-  });
+  const auto ranks = RunRanks(Hybrid(SmallOptions("ring")), 4, SmallData(), RunsOutOfSpace(3));
   EXPECT_THAT(ranks[3].result.status(), Fails(absl::StatusCode::kResourceExhausted, "no space left"));
   ASSERT_FALSE(ranks[0].result.ok());
   for (const int other : {1, 2}) {
