@@ -23,6 +23,11 @@ struct BatchLookups;
 
 constexpr size_t kMaxInputs = 2;
 
+// Consecutive layers [first, end) of a model, such as a transformer block, or a unit of a training step.
+struct LayerRange {
+  size_t first = 0, end = 0;
+};
+
 // How a layer computes the gradient of one of its inputs.
 enum class InputGradient : uint8_t {
   kWritten,  // it writes dx

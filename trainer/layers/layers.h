@@ -1,4 +1,5 @@
-// Makes the layers of networks, each from the file of its name. Those with parameters add them to `layout`.
+// Makes the layers of networks, each from the file of its name, or op_layers.cc. Those with parameters add
+// them to `layout`.
 #pragma once
 
 #include <cstddef>

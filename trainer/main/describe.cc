@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/cuda/cuda_device.h"
 #include "common/device/memory_limit.h"
 #include "common/device_factory/make_device.h"
@@ -145,11 +146,7 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
   PSRING_ASSIGN_OR_RETURN(const std::optional<CheckpointBytes> resume,
                           ReadResume(options, [](const std::string&) {}));
   if (resume.has_value()) {
-    const absl::StatusOr<TrainingCheckpoint> checkpoint = DecodeCheckpoint(*resume, model->parameters());
-    if (!checkpoint.ok()) {
-      return absl::Status(checkpoint.status().code(),
-                          absl::StrCat("--resume: ", checkpoint.status().message()));
-    }
+    PSRING_RETURN_IF_ERROR(Prefixed(DecodeCheckpoint(*resume, model->parameters()).status(), "--resume: "));
   }
   Json updates = Json::array();
   const auto add = [&](const std::string& name, const UpdatePlan& plan, const absl::Status& refused) {

@@ -1,7 +1,6 @@
 // A network whose weights and gradients are two flat buffers.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -23,13 +22,6 @@ namespace psring {
 
 struct SequencePlace;
 struct TensorPlace;
-
-// A batch on the device.
-struct Batch {
-  int size = 0;                                           // samples
-  std::array<const void*, kMaxSampleInputs> inputs = {};  // by SampleSpec::inputs, each [size][shape]
-  const int32_t* labels = nullptr;                        // [size][SampleSpec::labels]
-};
 
 struct BatchScore {
   double loss_sum = 0;  // over all predictions
@@ -78,11 +70,6 @@ struct Activations {
   std::vector<Activations> replicas = {};         // those of the replicas of data-parallel
 
   size_t bytes() const { return memory.bytes(); }  // without the replicas'
-};
-
-// Consecutive layers [first, end) of a model, such as a unit of a training step.
-struct LayerRange {
-  size_t first = 0, end = 0;
 };
 
 // What a stage of a pipeline exchanges with its neighbours of the samples of one batch: views of its

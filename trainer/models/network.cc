@@ -54,7 +54,7 @@ std::unique_ptr<Model> Network::Builder::Build(Ops& ops) {
     PSRING_CHECK(place.inputs.size() == 1 && place.inputs[0] >= static_cast<int>(samples_.inputs.size()));
     PSRING_CHECK(std::ranges::count_if(places_, reads(place.inputs[0])) == 1);
   }
-  for (const Unit& unit : units_) {
+  for (const LayerRange& unit : units_) {
     PSRING_CHECK(unit.end < layers);  // the gradient of the network's output is in its place
     PSRING_CHECK(!places_[unit.end - 1].traits->replaces_x);  // what is computed again is its input
     const int inner = places_[unit.first].output, output = places_[unit.end - 1].output;
@@ -95,7 +95,7 @@ Network::Stage Network::StageOf(const LayerRange& range) const {
     place.output -= before;
   }
   // A unit that is cut becomes two: only one value crosses the cut.
-  for (const Unit& unit : whole_.units_) {
+  for (const LayerRange& unit : whole_.units_) {
     const size_t first = std::max(unit.first, range.first), end = std::min(unit.end, range.end);
     if (first < end) stage.units.push_back({first - range.first, end - range.first});
   }
@@ -161,7 +161,8 @@ std::vector<ReadyRange> Network::LayerParameters() const {
 std::vector<LayerRange> Network::RecomputedUnits() const {
   std::vector<LayerRange> units;
   for (const Stage& stage : stages_) {
-    for (const Unit& unit : stage.units) units.push_back({stage.first + unit.first, stage.first + unit.end});
+    for (const LayerRange& unit : stage.units)
+      units.push_back({stage.first + unit.first, stage.first + unit.end});
   }
   return units;
 }
@@ -259,8 +260,8 @@ absl::StatusOr<Activations> Network::NewActivations(int max_batch, Keep keep, De
       if (type == DType::kFloat32 || !IsFloat(whole_.samples_.inputs[i].kind)) inputs[i] = 0;
     }
     plans.push_back(PlanActivations(inputs, stage.places, gradients_of(stage).pieces,
-                                    keep == Keep::kUnitInputs ? stage.units : std::vector<Unit>(), batch,
-                                    type));
+                                    keep == Keep::kUnitInputs ? stage.units : std::vector<LayerRange>(),
+                                    batch, type));
     bytes += plans.back().bytes;
   }
   Activations made{.max_batch = max_batch, .keep = keep};

@@ -10,9 +10,9 @@
 #include <tuple>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/measure/trace.h"
 #include "common/text/translate.h"
 #include "trainer/data/data.h"
@@ -48,9 +48,9 @@ absl::Status CheckUnits(const ModelRow& row) {
         "them");
   }
   if (row.has_units) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--recompute is for models that consist of blocks (",
-      ModelsThat([](const ModelRow& other) { return other.has_units; }), "); omit it for ", row.name));
+  return InvalidArgument("--recompute is for models that consist of blocks (",
+                         ModelsThat([](const ModelRow& other) { return other.has_units; }), "); omit it for ",
+                         row.name);
 }
 
 int64_t Nanos(double ms) { return std::llround(1e6 * ms); }
@@ -58,9 +58,8 @@ int64_t Nanos(double ms) { return std::llround(1e6 * ms); }
 absl::StatusOr<DataSplits> SamplesOf(const TrainingOptions& options) {
   PSRING_ASSIGN_OR_RETURN(const ModelRow row, ModelOf(options));
   if (row.size.context == ModelSize::kFixed && options.reads_text()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--data ", options.data, ": the model ", row.name,
-                     " reads pictures; choose other data, or --model gpt-nano"));
+    return InvalidArgument("--data ", options.data, ": the model ", row.name,
+                           " reads pictures; choose other data, or --model gpt-nano");
   }
   return LoadData({.name = options.data,
                    .dir = options.data_dir,
@@ -251,8 +250,7 @@ absl::StatusOr<ModelRow> ModelOf(const TrainingOptions& options, const ModelTabl
                                             {"--context", options.context, &row.size.context}}) {
       if (given == 0) continue;
       if (*size == ModelSize::kFixed) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(flag, " is not a size of the model ", row.name, "; omit it"));
+        return InvalidArgument(flag, " is not a size of the model ", row.name, "; omit it");
       }
       *size = given;
     }

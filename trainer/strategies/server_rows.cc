@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "ps_server/client/ps_client.h"

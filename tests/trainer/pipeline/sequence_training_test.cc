@@ -6,12 +6,10 @@
 #include <memory>
 #include <string>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "experiments/costs/sequence_costs.h"
-#include "tests/has.h"
 #include "tests/trainer/cluster.h"
 #include "tests/trainer/divided_training.h"
 #include "tests/trainer/kept_training.h"
@@ -92,18 +90,7 @@ TEST(SequenceModels, ExchangeInAttentionOnly) {
 
 // The gradient is the change of the weights divided by the rate.
 TEST_P(CutSequences, HaveTheGradientOfOneRank) {
-  TrainingOptions options = Options(1);
-  options.steps = 1;
-  options.lr = 1;
-  const auto expected = ChangesOfTensors(options, OneProcess(options, 1, SmallText()).weights);
-  for (const int ranks : {2, 4}) {
-    options.cp = ranks;
-    const auto own = ChangesOfTensors(options, WeightsOf(RunPipelines(options, 1, SmallText())));
-    for (size_t t = 0; t < expected.size(); ++t) {
-      EXPECT_LE(RelativeL2(own[t].second, expected[t].second), 1e-3)
-          << own[t].first << ", " << ranks << " ranks";
-    }
-  }
+  for (const int ranks : {2, 4}) ExpectGradientOfOneRank(Options(ranks));
 }
 
 // The ring rounds the sums of blocks and of gradients, which one rank does not; but each rounding is as large
@@ -234,19 +221,8 @@ TEST_P(CutSequences, OfStagesWithoutAFlushEqualWholeSequences) {
   }
 }
 
-// The last step has 7 samples, so that one of its micro-batches is short and one is empty.
 TEST_P(CutSequences, CountEverySampleOnceInAShortLastBatch) {
-  std::string text;
-  while (text.size() < 450) absl::StrAppend(&text, "one fish, two fish, red fish ", text.size() % 7, "\n");
-  const DataSplits data =
-      FromText(text.substr(0, 450), [](const std::string& path) { return ReadText(path, 8); });
-  ASSERT_EQ(data.train.count(), 55);
-  TrainingOptions options = Options(2);
-  options.drop_last = "false";
-  options.steps = 0;
-  options.epochs = 2;
-  options.micro_batches = 3;
-  ExpectWeightsOfOneRank(options, 1, 1e-4, data);
+  ExpectWeightsOfOneRankInAShortLastBatch(Options(2));
 }
 
 TEST_P(CutSequences, ResumeWhatAnyLayoutHasSaved) {
@@ -323,16 +299,7 @@ TEST_P(CutSequences, SendHalfOfItIn16Bits) {
   ExpectToSendTheory(Options(2), "bfloat16");
 }
 
-TEST_P(CutSequences, ARankThatFailsEndsTheOthers) {
-  const auto ranks = RunPipelines(Options(4), 1, SmallText(), [](Worker& worker) {
-    if (worker.trace.rank() != 1) return;
-    worker.objection = [n = 0]() mutable {
-      return ++n == 2 ? absl::ResourceExhaustedError("no space left") : absl::OkStatus();
-    };
-  });
-  EXPECT_THAT(ranks[1].result.status(), Fails(absl::StatusCode::kResourceExhausted, "no space left"));
-  for (const int other : {0, 2, 3}) ASSERT_FALSE(ranks[other].result.ok());
-}
+TEST_P(CutSequences, ARankThatFailsEndsTheOthers) { ExpectAFailedRankToEndTheOthers(Options(4)); }
 
 }  // namespace
 }  // namespace psring

@@ -114,19 +114,7 @@ TEST_P(ShardedPipelines, TwoReplicasHaveTheBitsOfARing) {
     const auto ring = RunPipelines(options, 2, *data), ranks = RunPipelines(GetParam().Of(options), 2, *data);
     ExpectEqualReplicas(ranks);
     for (size_t rank = 0; rank < ring.size(); ++rank) {
-      ASSERT_TRUE(ring[rank].result.ok() && ranks[rank].result.ok());
-      EXPECT_EQ(ranks[rank].weights, ring[rank].weights);
-      ASSERT_EQ(ranks[rank].steps.size(), ring[rank].steps.size());
-      for (size_t step = 0; step < ring[rank].steps.size(); ++step) {
-        EXPECT_EQ(ranks[rank].steps[step].loss, ring[rank].steps[step].loss);
-        EXPECT_EQ(ranks[rank].steps[step].weights_hash, ring[rank].steps[step].weights_hash);
-      }
-      const auto &curve = ranks[rank].result->curve, &expected = ring[rank].result->curve;
-      ASSERT_EQ(curve.size(), expected.size());
-      for (size_t i = 0; i < curve.size(); ++i) {
-        EXPECT_EQ(curve[i].test_loss, expected[i].test_loss);
-        EXPECT_EQ(curve[i].test_accuracy, expected[i].test_accuracy);
-      }
+      ExpectSameTraining(ranks[rank], ring[rank]);
     }
     EXPECT_EQ(ring[0].result->curve.size(), 2u);
   }
