@@ -19,9 +19,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/read_file.h"
 #include "common/text/peer_text.h"
 
@@ -37,8 +37,7 @@ std::string NumberText(double value) {
 }
 
 absl::Status ConfigError(const std::string& file, const toml::source_region& at, const std::string& what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(file, ":", at.begin.line, ":", at.begin.column, ": ", OneLine(what)));
+  return InvalidArgument(file, ":", at.begin.line, ":", at.begin.column, ": ", OneLine(what));
 }
 
 absl::StatusOr<std::string> Scalar(const toml::node& node, const std::string& file) {
@@ -91,9 +90,7 @@ absl::StatusOr<std::vector<ConfigItem>> ParseConfig(const std::string& text, con
 
 absl::StatusOr<std::vector<ConfigItem>> ReadConfigFile(const std::string& file) {
   const absl::StatusOr<std::string> text = ReadFile(file, kMaxConfigBytes);
-  if (!text.ok()) {
-    return absl::Status(text.status().code(), absl::StrCat("--config: ", text.status().message()));
-  }
+  if (!text.ok()) return Prefixed(text.status(), "--config: ");
   return ParseConfig(*text, file);
 }
 
@@ -116,13 +113,13 @@ absl::Status CheckOnlyMine(const std::string& path) {
     struct stat info = {};
     if (error || stat(part.c_str(), &info) != 0) return FileError("read", path);
     if (info.st_uid != geteuid() && info.st_uid != 0) {
-      return absl::FailedPreconditionError(absl::StrCat(part.string(), " belongs to another user"));
+      return FailedPrecondition(part.string(), " belongs to another user");
     }
     // The group of the user's own name usually has no other members.
     const mode_t others = info.st_gid == getegid() ? S_IWOTH : S_IWGRP | S_IWOTH;
     const bool only_adds = S_ISDIR(info.st_mode) && (info.st_mode & S_ISVTX) != 0;
     if ((info.st_mode & others) != 0 && !only_adds) {
-      return absl::FailedPreconditionError(absl::StrCat("other users can write ", part.string()));
+      return FailedPrecondition("other users can write ", part.string());
     }
   }
   return absl::OkStatus();

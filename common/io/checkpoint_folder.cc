@@ -9,14 +9,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/file_descriptor.h"
 #include "common/io/files.h"
 #include "common/io/json_object.h"
@@ -132,17 +131,16 @@ absl::Status OpenCheckpoints(const std::string& folder, int64_t sequence) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error || access(folder.c_str(), W_OK | X_OK) != 0) {
-    return absl::InvalidArgumentError(Tr("--checkpoint_dir: cannot write to $0: $1", folder,
-                                         Translation(error ? error.message() : strerror(errno))));
+    return InvalidArgument(Tr("--checkpoint_dir: cannot write to $0: $1", folder,
+                              Translation(error ? error.message() : strerror(errno))));
   }
   const std::vector<CheckpointPath> there = ListCheckpoints(folder);
   if (there.empty() || there.front().sequence <= sequence) {
     RemoveFrom(folder, kPartsPrefix, "");
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--checkpoint_dir ", folder, " contains a checkpoint of step ", there.front().step,
-                   " that this run does not continue; use --resume latest, or choose another folder"));
+  return InvalidArgument("--checkpoint_dir ", folder, " contains a checkpoint of step ", there.front().step,
+                         " that this run does not continue; use --resume latest, or choose another folder");
 }
 
 absl::StatusOr<std::string> MakePartsFolder(const std::string& folder) {
@@ -175,7 +173,7 @@ absl::Status SaveCheckpoint(const std::string& folder, int64_t step, const Check
   std::error_code error;
   fs::create_directories(beside, error);
   if (error) {
-    return absl::UnavailableError(Tr("cannot write $0: $1", beside, Translation(error.message())));
+    return Unavailable(Tr("cannot write $0: $1", beside, Translation(error.message())));
   }
   FolderSink sink(beside);
   absl::Status status = content(sink);

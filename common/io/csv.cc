@@ -7,11 +7,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 
 namespace psring {
 namespace {
@@ -185,7 +185,7 @@ absl::Status CsvReader::ReadFields(char delimiter) {
 
 absl::Status CsvReader::ReadHeader() {
   PSRING_ASSIGN_OR_RETURN(const bool any, NextRow());
-  return any ? NameColumns() : absl::InvalidArgumentError("it is empty; it needs a header");
+  return any ? NameColumns() : InvalidArgument("it is empty; it needs a header");
 }
 
 absl::Status CsvReader::NameColumns() {
@@ -273,7 +273,7 @@ absl::Status CsvReader::TooLong() const {
 absl::Status CsvReader::NotClosed() const { return Error("a quote is not closed"); }
 
 absl::Status CsvReader::Error(absl::string_view what) const {
-  return absl::InvalidArgumentError(absl::StrCat("line ", line_, ": ", what));
+  return InvalidArgument("line ", line_, ": ", what);
 }
 
 }  // namespace psring

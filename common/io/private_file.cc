@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/read_file.h"
 
 namespace psring {
@@ -24,9 +24,7 @@ bool IsOurGroup(gid_t group) {
 
 absl::Status CheckPrivate(const std::string& path, const std::string& what, const struct stat& file,
                           size_t most_bytes) {
-  const auto refused = [&](const std::string& why) {
-    return absl::FailedPreconditionError(absl::StrCat(what, " ", why));
-  };
+  const auto refused = [&](const std::string& why) { return FailedPrecondition(what, " ", why); };
   if (!S_ISREG(file.st_mode)) return refused("is not a regular file");
   if (file.st_uid != geteuid() && file.st_uid != 0) {
     return refused(absl::StrCat("belongs to user ", file.st_uid, ", and this process runs as user ",

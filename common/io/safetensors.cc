@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/read_file.h"
 #include "common/io/json_text.h"
 
@@ -20,7 +20,7 @@ constexpr size_t kLengthBytes = 8;
 constexpr char kMetadata[] = "__metadata__";
 constexpr size_t kMaxNameBytes = 64;  // of a name in an error message
 
-absl::Status Damaged(const std::string& why) { return absl::DataLossError(why); }
+absl::Status Damaged(const std::string& why) { return DataLoss(why); }
 
 // A tensor's name, which may contain anything.
 std::string Quoted(const std::string& name) { return AsciiJsonText(Json(name.substr(0, kMaxNameBytes))); }
@@ -66,8 +66,7 @@ absl::StatusOr<Place> ReadPlace(const std::string& name, const Json& json, uint6
   const std::string& type = json["dtype"].get_ref<const std::string&>();
   const bool is_counter = type == "I64" && IsBatchCounter(name);
   if (type != "F32" && !is_counter) {
-    return absl::UnimplementedError(
-        absl::StrCat("its tensor ", Quoted(name), " is of type ", Quoted(type), "; psring reads F32"));
+    return Unimplemented("its tensor ", Quoted(name), " is of type ", Quoted(type), "; psring reads F32");
   }
   const std::optional<std::vector<int64_t>> shape = Numbers(json["shape"]);
   const std::optional<std::vector<int64_t>> offsets = Numbers(json["data_offsets"]);

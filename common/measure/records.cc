@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/read_file.h"
 #include "common/io/json_object.h"
 #include "common/io/json_text.h"
@@ -295,8 +295,8 @@ absl::StatusOr<RankResult> RankResultFromJson(const std::string& text) {
   if (!result.ok()) return result;
   for (const int64_t elements : result->bucket_elements) {
     if (elements >= 0 && elements <= kMaxBucketElements) continue;
-    return absl::InvalidArgumentError(absl::StrCat("rank result: bucket_elements: expected from 0 to ",
-                                                   kMaxBucketElements, ", found ", elements));
+    return InvalidArgument("rank result: bucket_elements: expected from 0 to ", kMaxBucketElements,
+                           ", found ", elements);
   }
   return result;
 }

@@ -5,9 +5,8 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/cli/command_line.h"
 #include "common/options/training_flag_table.h"
 #include "common/options/training_options.h"
@@ -109,13 +108,13 @@ absl::StatusOr<TrainingOptions> TrainingOptionsOf(const std::vector<std::string>
   AddTrainingFlags(app, options);
   const ParseOutcome outcome = Parse(app, arguments);
   if (outcome.proceed) return options;
-  return absl::InvalidArgumentError(absl::StripTrailingAsciiWhitespace(outcome.text));
+  return InvalidArgument(absl::StripTrailingAsciiWhitespace(outcome.text));
 }
 
 absl::Status CheckFlagValues(const TrainingOptions& options) {
   for (const Entry& entry : EntriesBesideDefaults(options)) {
     const std::string wrong = entry.check == nullptr ? "" : entry.check(entry.text);
-    if (!wrong.empty()) return absl::InvalidArgumentError(absl::StrCat(entry.flag, ": ", wrong));
+    if (!wrong.empty()) return InvalidArgument(entry.flag, ": ", wrong);
   }
   return absl::OkStatus();
 }

@@ -4,7 +4,6 @@
 #include <span>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/errors.h"
 
@@ -12,7 +11,7 @@ namespace psring {
 namespace {
 
 absl::Status Unexpected(const std::string& what) {
-  return absl::InternalError(absl::StrCat("the server sent ", what, ", which was not requested"));
+  return Internal("the server sent ", what, ", which was not requested");
 }
 std::string Described(const message::Weights& chunk) {
   return absl::StrCat("weights of bucket ", chunk.bucket, " at byte ", chunk.offset);
@@ -379,9 +378,9 @@ absl::Status ClientSession::Await(Question question, MonotonicTime deadline, con
   const bool may_go_back = question == Question::kBarrier;  // a server that went back answers no barrier
   while (state_.failure.ok() && answered_ != question && !(may_go_back && state_.went_back_to.has_value())) {
     if (MonotonicNow() >= deadline) {
-      state_.failure = absl::DeadlineExceededError(absl::StrCat(
+      state_.failure = DeadlineExceeded(
           "waited ", absl::FormatDuration(absl::Trunc(MonotonicNow() - begin, absl::Milliseconds(1))),
-          " for ", whom));
+          " for ", whom);
       changed_.NotifyAll();
       break;
     }

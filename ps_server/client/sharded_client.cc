@@ -6,12 +6,13 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/errors.h"
 
 namespace psring {
 
 // The clients are destroyed one after the other; before that, no thread of one may use another.
 ShardedClient::~ShardedClient() {
-  Fail(absl::CancelledError("its client was destroyed before it left"));
+  Fail(Cancelled("its client was destroyed before it left"));
   MutexLock lock(mutex_);
   while (relaying_ > 0) changed_.Wait(mutex_);
 }
@@ -152,9 +153,7 @@ ClientStatus ShardedClient::status() const {
 }
 
 absl::Status ShardedClient::Named(int server, const absl::Status& status) const {
-  if (status.ok()) return status;
-  return absl::Status(status.code(),
-                      absl::StrCat("server ", server, " of ", count(), ": ", status.message()));
+  return Prefixed(status, "server ", server, " of ", count(), ": ");
 }
 
 absl::Status ShardedClient::failure() {

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/base/errors.h"
@@ -81,7 +80,7 @@ absl::Status ValidateTables(const ServerJob& job) {
     }
   }
   if (job.clip_norm > 0 || job.wire != DType::kFloat32) {
-    return absl::InvalidArgumentError("tables cannot be combined with clipping or 16-bit gradients");
+    return InvalidArgument("tables cannot be combined with clipping or 16-bit gradients");
   }
   return CheckRowOptimizer(job.optimizer);
 }

@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/ops/optimizer.h"
 #include "ps_server/protocol/messages.h"
 
@@ -13,8 +13,7 @@ namespace psring {
 namespace {
 
 absl::Status Wrong(const std::string& what) {
-  return absl::DataLossError(
-      absl::StrCat("the checkpoint does not fit its own job: ", what, "; use another --checkpoint_dir"));
+  return DataLoss("the checkpoint does not fit its own job: ", what, "; use another --checkpoint_dir");
 }
 
 absl::Status CheckLength(const std::string& list, size_t length, size_t expected) {

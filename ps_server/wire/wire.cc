@@ -4,7 +4,6 @@
 #include <grpc/grpc.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 #include <optional>
@@ -114,9 +113,7 @@ void FromVarint(uint64_t value, std::optional<Part>& member) {
   if (value != 0) member.emplace();
 }
 
-absl::Status Malformed() {
-  return absl::InvalidArgumentError("a message that is not a chunk of a parameter server");
-}
+absl::Status Malformed() { return InvalidArgument("a message that is not a chunk of a parameter server"); }
 
 // Bounds all counts, so that no sum or product of them overflows. A step of -1 is valid (Announcement).
 absl::Status CheckCounts(const MessageFields& fields) {

@@ -12,12 +12,11 @@
 #include <list>
 #include <system_error>
 #include <utility>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/base/poll_waker.h"
 
 namespace psring {
@@ -191,12 +190,12 @@ class TlsRelays::Loop {
   static absl::StatusOr<std::unique_ptr<Loop>> Start() {
     std::unique_ptr<Loop> loop(new Loop);
     if (!loop->wake_.valid()) {
-      return absl::UnavailableError(absl::StrCat("cannot open an eventfd for TLS: ", std::strerror(errno)));
+      return Unavailable("cannot open an eventfd for TLS: ", std::strerror(errno));
     }
     try {
       loop->thread_ = std::thread([loop = loop.get()] { loop->Run(); });
     } catch (const std::system_error&) {
-      return absl::ResourceExhaustedError("cannot start a thread for TLS; raise the limit of processes");
+      return ResourceExhausted("cannot start a thread for TLS; raise the limit of processes");
     }
     return loop;
   }
@@ -314,7 +313,7 @@ absl::StatusOr<FileDescriptor> TlsRelays::Start(std::unique_ptr<TlsSession> sess
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
     const int why = errno;
     session.reset();  // before `tcp`, which it uses
-    return absl::UnavailableError(absl::StrCat("cannot open a local socket for TLS: ", std::strerror(why)));
+    return Unavailable("cannot open a local socket for TLS: ", std::strerror(why));
   }
   FileDescriptor users(ends[0]);
   auto relay = std::make_unique<Relay>(std::move(session), std::move(tcp), FileDescriptor(ends[1]));
