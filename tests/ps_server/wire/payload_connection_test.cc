@@ -133,7 +133,7 @@ TEST_F(PayloadConnectionTest, AFrameWaitsForTheMessagesThatPrecedeIt) {
   second.step = 1;
   SendFrame(socket, second, std::string(BytesOfJob(), 0), /*after=*/100);
   member->Send({message::Fetch{}, ""});
-  ASSERT_TRUE(member->Awaits<message::FetchDone>());
+  ASSERT_TRUE(member->Await<message::FetchDone>().has_value());
   EXPECT_EQ(server_->stats().pushes, 1) << "the second one is never added";
 }
 
