@@ -95,9 +95,8 @@ class Reader {
   const std::vector<std::string>& expanded() const { return expanded_; }
   // "FILE: " if `message` names a flag that came from the file of --config, else empty.
   std::string Origin(const std::string& message) const {
-    const bool from_file = std::any_of(
-        from_config_.begin(), from_config_.end(),
-        [&](const std::string& name) { return absl::StartsWith(message, absl::StrCat(name, ":")); });
+    const bool from_file = std::ranges::any_of(
+        from_config_, [&](const std::string& name) { return message.starts_with(name + ":"); });
     return from_file ? absl::StrCat(config_, ": ") : "";
   }
 
@@ -267,8 +266,7 @@ class Reader {
   bool TakesWords() const {
     if (app_->get_allow_extras()) return true;
     const std::vector<CLI::Option*> options = OptionsOf(*app_);
-    return std::any_of(options.begin(), options.end(),
-                       [](const CLI::Option* option) { return option->get_positional(); });
+    return std::ranges::any_of(options, &CLI::Option::get_positional);
   }
 
   CLI::App* app_;

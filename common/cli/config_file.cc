@@ -8,7 +8,6 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <filesystem>
 #include <iterator>
@@ -24,6 +23,7 @@
 #include "common/base/errors.h"
 #include "common/base/read_file.h"
 #include "common/text/peer_text.h"
+#include "common/text/units.h"
 
 namespace psring {
 namespace {
@@ -31,11 +31,6 @@ namespace {
 constexpr size_t kMaxConfigBytes = 16 << 10;  // also bounds how deeply toml++ nests tables
 
 // The shortest text with this value, as a flag takes it.
-std::string NumberText(double value) {
-  char text[64];
-  return {text, std::to_chars(text, text + sizeof text, value).ptr};
-}
-
 absl::Status ConfigError(const std::string& file, const toml::source_region& at, const std::string& what) {
   return InvalidArgument(file, ":", at.begin.line, ":", at.begin.column, ": ", OneLine(what));
 }
@@ -43,7 +38,7 @@ absl::Status ConfigError(const std::string& file, const toml::source_region& at,
 absl::StatusOr<std::string> Scalar(const toml::node& node, const std::string& file) {
   if (const auto* const text = node.as_string(); text != nullptr) return text->get();
   if (const auto* const whole = node.as_integer(); whole != nullptr) return absl::StrCat(whole->get());
-  if (const auto* const real = node.as_floating_point(); real != nullptr) return NumberText(real->get());
+  if (const auto* const real = node.as_floating_point(); real != nullptr) return ShortestText(real->get());
   if (const auto* const yes = node.as_boolean(); yes != nullptr) return yes->get() ? "true" : "false";
   return ConfigError(file, node.source(),
                      "a flag takes a text in quotes, a number, true, false or a list of these");
@@ -83,8 +78,7 @@ absl::StatusOr<std::vector<ConfigItem>> ParseConfig(const std::string& text, con
   std::vector<ConfigItem> items;
   PSRING_RETURN_IF_ERROR(Collect(parsed.table(), "", file, items));
   // TOML's tables are not ordered.
-  std::stable_sort(items.begin(), items.end(),
-                   [](const ConfigItem& a, const ConfigItem& b) { return a.line < b.line; });
+  std::ranges::stable_sort(items, {}, &ConfigItem::line);
   return items;
 }
 
@@ -130,7 +124,7 @@ std::string ConfigLine(const std::string& key, const std::string& value) {
   double real = 0;
   const bool is_whole = absl::SimpleAtoi(value, &whole) && absl::StrCat(whole) == value;
   const bool is_real =
-      absl::StrContains(value, '.') && absl::SimpleAtod(value, &real) && NumberText(real) == value;
+      absl::StrContains(value, '.') && absl::SimpleAtod(value, &real) && ShortestText(real) == value;
   if (is_whole || is_real || value == "true" || value == "false")
     return absl::StrCat(key, " = ", value, "\n");
   std::string quoted;

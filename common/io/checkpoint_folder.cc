@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <functional>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -113,9 +114,8 @@ std::string WorkerFile(int rank) { return absl::StrCat("worker", rank, ".safeten
 
 std::vector<CheckpointPath> ListCheckpoints(const std::string& folder) {
   std::vector<CheckpointPath> found = StepFolders(folder, /*complete=*/true);
-  std::sort(found.begin(), found.end(), [](const CheckpointPath& a, const CheckpointPath& b) {
-    return std::pair(a.sequence, a.step) > std::pair(b.sequence, b.step);
-  });
+  std::ranges::sort(found, std::greater(),
+                    [](const CheckpointPath& p) { return std::pair(p.sequence, p.step); });
   return found;
 }
 

@@ -1,6 +1,5 @@
 // The flags of training and the command line that reproduces the options.
 #include <algorithm>
-#include <charconv>
 #include <concepts>
 
 #include "CLI/CLI.hpp"
@@ -10,6 +9,7 @@
 #include "common/cli/command_line.h"
 #include "common/options/training_flag_table.h"
 #include "common/options/training_options.h"
+#include "common/text/units.h"
 
 namespace psring {
 namespace {
@@ -17,10 +17,7 @@ namespace {
 // StrCat keeps six digits of a double; a child process must get all of them.
 std::string Text(const std::string& value) { return value; }
 template <typename T>
-requires std::integral<T> || std::floating_point<T> std::string Text(T value) {
-  char digits[32];
-  return std::string(digits, std::to_chars(digits, digits + sizeof(digits), value).ptr);
-}
+requires std::integral<T> || std::floating_point<T> std::string Text(T value) { return ShortestText(value); }
 
 struct Entry {
   const char* flag;

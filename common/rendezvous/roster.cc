@@ -110,8 +110,7 @@ int Roster::world_size() const {
 }
 
 bool Roster::AnyoneHere() const {
-  return std::any_of(members_.begin(), members_.end(),
-                     [](const Member& member) { return member.presence == Presence::kHere; });
+  return std::ranges::find(members_, Presence::kHere, &Member::presence) != members_.end();
 }
 
 // Others leave because of the first rank that died, that was rejected, or that left; in this order.

@@ -163,8 +163,7 @@ message::Welcome ClientSession::OnWelcome(message::Welcome welcome) {
     ended_.push_back({std::move(slot->done), ExchangeResult{.version = welcome.step, .went_back = true}});
     slot.reset();
   }
-  std::stable_sort(to_send_.begin(), to_send_.end(),
-                   [](const Exchange& a, const Exchange& b) { return a.step < b.step; });
+  std::ranges::stable_sort(to_send_, {}, &Exchange::step);
   changed_.NotifyAll();
   return welcome;
 }

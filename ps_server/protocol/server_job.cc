@@ -101,9 +101,7 @@ absl::Status ValidateBuckets(const ServerJob& job) {
       return InvalidArgument(Describe(in_place[i]), " is number ", i);
     }
   }
-  std::sort(in_place.begin(), in_place.end(), [](const Bucket& a, const Bucket& b) {
-    return std::pair(a.first, a.count) < std::pair(b.first, b.count);
-  });
+  std::ranges::sort(in_place, {}, [](const Bucket& b) { return std::pair(b.first, b.count); });
   const size_t parameters = static_cast<size_t>(job.parameters);
   size_t covered = 0;
   for (const Bucket& bucket : in_place) {

@@ -297,15 +297,7 @@ absl::StatusOr<TlsRelays::Loop*> TlsRelays::LeastLoop() {
       return loop.status();
     }
   }
-  Loop* least = nullptr;
-  size_t least_count = 0;
-  for (const std::unique_ptr<Loop>& loop : loops_) {
-    const size_t count = loop->count();
-    if (least != nullptr && count >= least_count) continue;
-    least = loop.get();
-    least_count = count;
-  }
-  return least;
+  return std::ranges::min_element(loops_, {}, [](const auto& loop) { return loop->count(); })->get();
 }
 
 absl::StatusOr<FileDescriptor> TlsRelays::Start(std::unique_ptr<TlsSession> session, FileDescriptor tcp) {
