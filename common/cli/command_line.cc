@@ -153,9 +153,7 @@ class Reader {
       const std::vector<std::string> word = {absl::StrCat(flag, "=", item.value)};
       size_t i = 0;
       if (status.ok()) status = ReadFlag(word, i);
-      if (!status.ok()) {
-        return InvalidArgument(config_, ":", item.line, ": ", status.message());
-      }
+      if (!status.ok()) return InvalidArgument(config_, ":", item.line, ": ", status.message());
       from_config_.push_back(name);
       expanded_.push_back(word.front());
     }

@@ -63,9 +63,7 @@ std::optional<double> CountOf(const std::string& text) {
 ValueCheck WholeNumber(int64_t least, uint64_t most) {
   return [least, most](const std::string& text) -> std::string {
     double value;
-    if (!absl::SimpleAtod(text, &value) || std::isnan(value)) {
-      return Tr("'$0' is not a number", text);
-    }
+    if (!absl::SimpleAtod(text, &value) || std::isnan(value)) return Tr("'$0' is not a number", text);
     absl::int128 whole = 0;
     if (!absl::SimpleAtoi(text, &whole)) {  // a fraction, or more digits than fit
       if (value > -0x1p63 && value < 0x1p64) return Tr("'$0' is not a whole number", text);
@@ -80,9 +78,7 @@ ValueCheck WholeNumber(int64_t least, uint64_t most) {
 ValueCheck RealNumber(const RealRange& range) {
   return [range](const std::string& text) -> std::string {
     double value;
-    if (!absl::SimpleAtod(text, &value) || !std::isfinite(value)) {
-      return Tr("'$0' is not a number", text);
-    }
+    if (!absl::SimpleAtod(text, &value) || !std::isfinite(value)) return Tr("'$0' is not a number", text);
     if (value < range.low || (value == range.low && !range.low_allowed)) {
       return Tr(range.low_allowed ? TrNoop("$0 is too small; it must be at least $1")
                                   : TrNoop("$0 is too small; it must be above $1"),

@@ -27,9 +27,7 @@ absl::StatusOr<Cudnn> LoadCudnn() {
   const std::string name = absl::StrCat("libcudnn.so.", CUDNN_MAJOR);
   const absl::StatusOr<DynamicLibrary> library =
       DynamicLibrary::Open({name, absl::StrCat(PSRING_CUDA_LIBRARIES, "/", name)});
-  if (!library.ok()) {
-    return FailedPrecondition("cuDNN was not found: ", library.status().message());
-  }
+  if (!library.ok()) return FailedPrecondition("cuDNN was not found: ", library.status().message());
   Cudnn f;
 #define BIND(name, symbol) PSRING_RETURN_IF_ERROR(library->Bind(#symbol, f.name));
   PSRING_CUDNN_FUNCTIONS(BIND)

@@ -172,9 +172,7 @@ absl::Status SaveCheckpoint(const std::string& folder, int64_t step, const Check
   const std::string beside = absl::StrCat(path, kUnfinished);
   std::error_code error;
   fs::create_directories(beside, error);
-  if (error) {
-    return Unavailable(Tr("cannot write $0: $1", beside, Translation(error.message())));
-  }
+  if (error) return Unavailable(Tr("cannot write $0: $1", beside, Translation(error.message())));
   FolderSink sink(beside);
   absl::Status status = content(sink);
   if (status.ok()) status = sink.End();

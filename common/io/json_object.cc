@@ -71,9 +71,7 @@ absl::StatusOr<JsonObject> JsonObject::Parse(const std::string& text, size_t mos
     return InvalidArgument(begin, "nested deeper than ", kDeepest, " levels");
   }
   json document = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (document.is_discarded()) {
-    return InvalidArgument(begin, "not a JSON object, or truncated");
-  }
+  if (document.is_discarded()) return InvalidArgument(begin, "not a JSON object, or truncated");
   if (!document.is_object()) return InvalidArgument(begin, "not a JSON object");
   return JsonObject(std::make_shared<const json>(std::move(document)), name, "");
 }

@@ -36,9 +36,7 @@ absl::Status CheckPrivate(const std::string& path, const std::string& what, cons
     return refused("is accessible to other users; run: chmod 600 ", path,
                    " (in Kubernetes: defaultMode: 0400)");
   }
-  if (file.st_size > static_cast<off_t>(most_bytes)) {
-    return refused("is longer than ", most_bytes, " bytes");
-  }
+  if (file.st_size > static_cast<off_t>(most_bytes)) return refused("is longer than ", most_bytes, " bytes");
   return absl::OkStatus();
 }
 

@@ -46,9 +46,7 @@ absl::StatusOr<Arrivals> ArrivalsFromBytes(const std::string& bytes) {
   if (end == std::string::npos) return InvalidArgument(kNotArrivals);
   PSRING_ASSIGN_OR_RETURN(const JsonObject json,
                           JsonObject::Parse(bytes.substr(0, end), kMaxTextBytes, "the record of arrivals"));
-  if (json.Text("format", sizeof(kFormat)).value_or("") != kFormat) {
-    return InvalidArgument(kNotArrivals);
-  }
+  if (json.Text("format", sizeof(kFormat)).value_or("") != kFormat) return InvalidArgument(kNotArrivals);
   Arrivals arrivals;
   PSRING_ASSIGN_OR_RETURN(arrivals.consistency, json.Text("consistency", kMaxConsistencyBytes));
   PSRING_ASSIGN_OR_RETURN(arrivals.workers, json.WholeNumber("workers", 1, kMaxWorkers));
@@ -58,9 +56,7 @@ absl::StatusOr<Arrivals> ArrivalsFromBytes(const std::string& bytes) {
                           json.WholeNumbers("updates", kMaxBuckets, 0, INT64_MAX));
   for (const int64_t count : counts) {
     const auto updates = static_cast<size_t>(count);
-    if (updates > (bytes.size() - at) / width) {
-      return InvalidArgument("the record of arrivals is truncated");
-    }
+    if (updates > (bytes.size() - at) / width) return InvalidArgument("the record of arrivals is truncated");
     auto& bucket = arrivals.updates.emplace_back();
     bucket.reserve(updates);
     for (size_t i = 0; i < updates; ++i, at += width) {

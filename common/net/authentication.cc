@@ -116,9 +116,7 @@ absl::Status Receive(MemberSocket& socket, MonotonicTime deadline, const std::st
   for (size_t received = 0; received < sizeof message;) {
     // A local socket keeps messages apart, so one call reads the entire message.
     const absl::StatusOr<size_t> got = socket.Receive(bytes + received, sizeof message - received);
-    if (!got.ok()) {
-      return Unavailable(server, " closed the connection during authentication");
-    }
+    if (!got.ok()) return Unavailable(server, " closed the connection during authentication");
     received += *got;
     if (std::memcmp(bytes, begin.data(), std::min(received, begin.size())) != 0) return NotPsring(server);
     if (*got == 0) PSRING_RETURN_IF_ERROR(AwaitSocket(socket.fd(), POLLIN, deadline, server));

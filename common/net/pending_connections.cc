@@ -117,9 +117,7 @@ absl::Status PendingConnections::Accept(int listener, size_t index, std::vector<
     const bool exhausted = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
     if (!socket.valid() && (!exhausted || (pending_.empty() && !members.empty()))) return absl::OkStatus();
     if (!socket.valid()) {
-      if (pending_.empty()) {
-        return ResourceExhausted(SystemError("cannot accept a connection").message());
-      }
+      if (pending_.empty()) return ResourceExhausted(SystemError("cannot accept a connection").message());
       const auto closed = Replaceable();
       Reject(closed);
       pending_.erase(closed);

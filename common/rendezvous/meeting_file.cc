@@ -35,9 +35,7 @@ absl::StatusOr<FileDescriptor> Open(const std::string& path) {
   if (!file.valid()) return Failed(path, "it cannot be opened");
   struct stat status;
   if (fstat(file.get(), &status) != 0) return Failed(path, "its status cannot be read");
-  if (!S_ISREG(status.st_mode)) {
-    return InvalidArgument(Text(path, "is not a file; choose another"));
-  }
+  if (!S_ISREG(status.st_mode)) return InvalidArgument(Text(path, "is not a file; choose another"));
   if (status.st_uid != geteuid()) {
     return InvalidArgument(Text(path, "belongs to another user; choose another"));
   }

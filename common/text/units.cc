@@ -136,9 +136,7 @@ absl::StatusOr<uint64_t> ParseByteSize(const std::string& text) {
   double number = 0;
   if (!absl::SimpleAtod(digits, &number)) return refused();
   const double bytes = number * unit;
-  if (bytes != std::floor(bytes)) {
-    return InvalidArgument(Tr("'$0' is not a whole number of bytes", text));
-  }
+  if (bytes != std::floor(bytes)) return InvalidArgument(Tr("'$0' is not a whole number of bytes", text));
   if (bytes > kMaxBytes) return InvalidArgument("'", text, "' is above 1024G");
   return static_cast<uint64_t>(bytes);
 }

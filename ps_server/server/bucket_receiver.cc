@@ -71,9 +71,7 @@ absl::StatusOr<BucketReceiver::Received> BucketReceiver::OnGradient(int worker,
 absl::StatusOr<BucketReceiver::Added> BucketReceiver::Add(int worker, const message::Gradient& chunk,
                                                           const ReceivedPayload& payload, Lane& lane) {
   const int bucket = chunk.bucket;
-  if (chunk.incarnation == 0) {
-    return InvalidArgument("a push without the incarnation of the server");
-  }
+  if (chunk.incarnation == 0) return InvalidArgument("a push without the incarnation of the server");
   // For an earlier incarnation, or for a sum that was emptied; the worker is notified in both cases.
   if (chunk.incarnation != parts_.incarnation || chunk.resets < parts_.shard.resets(bucket))
     return Added::kPart;

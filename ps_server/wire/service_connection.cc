@@ -210,9 +210,7 @@ void Connection::OnPayloadEnd(const absl::Status& why) {
 
 // The server reads the gradient from the worker's memory.
 absl::StatusOr<Receipt> Connection::HandleShared(const message::Gradient& gradient, Lane& lane) {
-  if (memory_ == nullptr) {
-    return FailedPrecondition("a gradient in shared memory, but shares no memory");
-  }
+  if (memory_ == nullptr) return FailedPrecondition("a gradient in shared memory, but shares no memory");
   const auto& [bytes, gradient_at, weights_at] = *gradient.shared;
   const SharedMemory& gradients = memory_->gradients;
   const bool on_gpu = memory_->on_gpu();

@@ -167,9 +167,7 @@ absl::StatusOr<std::unique_ptr<PayloadReceiver>> PayloadReceiver::Open(Device& d
 absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const JobSecret& secret,
                                           const SharedSpan& gradients, const SharedSpan& weights,
                                           MonotonicTime deadline) {
-  if (gradients.fd < 0 || weights.fd < 0) {
-    return FailedPrecondition("the worker's memory is private");
-  }
+  if (gradients.fd < 0 || weights.fd < 0) return FailedPrecondition("the worker's memory is private");
   const std::vector<std::string> words = absl::StrSplit(offer, ' ');
   if (words.size() != 2 || words[1].size() != kTokenBytes) {
     return Unavailable("the server offers no shared memory");

@@ -68,9 +68,7 @@ BioPtr Reader(const std::string& text) {
 
 absl::StatusOr<std::vector<CertificatePtr>> ReadCertificates(const std::string& path) {
   const absl::StatusOr<std::string> text = ReadFile(path, kMaxPemBytes);
-  if (!text.ok()) {
-    return FailedPrecondition("--tls: ", text.status().message());
-  }
+  if (!text.ok()) return FailedPrecondition("--tls: ", text.status().message());
   std::vector<CertificatePtr> certificates;
   const BioPtr reader = Reader(*text);
   while (X509* const next = PEM_read_bio_X509(reader.get(), nullptr, nullptr, nullptr)) {
@@ -85,9 +83,7 @@ absl::StatusOr<KeyPtr> ReadKey(const std::string& path) {
   const absl::StatusOr<std::string> text =
       ReadPrivateFile(path, absl::StrCat("--tls: the key in ", path), kMaxPemBytes);
   if (absl::IsNotFound(text.status())) return Refused(path, "does not exist");
-  if (absl::IsUnavailable(text.status())) {
-    return FailedPrecondition("--tls: ", text.status().message());
-  }
+  if (absl::IsUnavailable(text.status())) return FailedPrecondition("--tls: ", text.status().message());
   PSRING_RETURN_IF_ERROR(text.status());
   const auto no_passphrase = [](char*, int, int, void*) { return -1; };
   KeyPtr key(PEM_read_bio_PrivateKey(Reader(*text).get(), nullptr, no_passphrase, nullptr));

@@ -189,9 +189,7 @@ class TlsRelays::Loop {
   // Unavailable, ResourceExhausted: the system has no descriptors, or no threads.
   static absl::StatusOr<std::unique_ptr<Loop>> Start() {
     std::unique_ptr<Loop> loop(new Loop);
-    if (!loop->wake_.valid()) {
-      return Unavailable("cannot open an eventfd for TLS: ", std::strerror(errno));
-    }
+    if (!loop->wake_.valid()) return Unavailable("cannot open an eventfd for TLS: ", std::strerror(errno));
     try {
       loop->thread_ = std::thread([loop = loop.get()] { loop->Run(); });
     } catch (const std::system_error&) {
