@@ -135,9 +135,7 @@ absl::Status CudaWaits::Await(cudaEvent_t event, MonotonicTime deadline) {
     const MonotonicTime now = MonotonicNow();
     if (absl::Status gone = AskWatches(); !gone.ok()) {
       // The failure also ends the enqueued work. Waits briefly for that, since its memory is freed next.
-      while (QueryEvent(event) == cudaErrorNotReady && MonotonicNow() < now + kGivenUp) {
-        absl::SleepFor(kLook);
-      }
+      while (QueryEvent(event) == cudaErrorNotReady && MonotonicNow() < now + kGivenUp) absl::SleepFor(kLook);
       return gone;
     }
     if (now > deadline) {

@@ -124,9 +124,7 @@ pid_t AncestorWithout(const std::string& variable) {
   for (int i = 0; i < kMaxAncestors; ++i) {
     std::ifstream file(absl::StrCat("/proc/", pid, "/environ"), std::ios::binary);
     const std::string environment((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    if (!absl::StrContains('\0' + environment, '\0' + variable + "=")) {
-      break;
-    }
+    if (!absl::StrContains('\0' + environment, '\0' + variable + "=")) break;
     // "PID (NAME) STATE PARENT ...", where the name may contain anything.
     std::string stat;
     std::getline(std::ifstream(absl::StrCat("/proc/", pid, "/stat")), stat, '\0');

@@ -130,9 +130,7 @@ absl::StatusOr<bool> ShardedClient::Read(const ReadRequest& request, MonotonicTi
 absl::Status ShardedClient::Leave(MonotonicTime deadline) {
   // The first server's answer may say that a step is complete without this worker; relay it before leaving
   // the others.
-  if (relays_verdicts_) {
-    PSRING_RETURN_IF_ERROR(Named(0, servers_.front()->Leave(deadline)));
-  }
+  if (relays_verdicts_) PSRING_RETURN_IF_ERROR(Named(0, servers_.front()->Leave(deadline)));
   return OnEach([&](int server) {
     return server == 0 && relays_verdicts_ ? absl::OkStatus() : servers_[server]->Leave(deadline);
   });
