@@ -133,7 +133,7 @@ TEST_F(PayloadConnectionTest, AFrameWaitsForTheMessagesThatPrecedeIt) {
   second.step = 1;
   SendFrame(socket, second, std::string(BytesOfJob(), 0), /*after=*/100);
   member->Send({message::Fetch{}, ""});
-  ASSERT_TRUE(member->Awaits<message::FetchDone>());
+  ASSERT_TRUE(member->Await<message::FetchDone>().has_value());
   EXPECT_EQ(server_->stats().pushes, 1) << "the second one is never added";
 }
 
@@ -209,17 +209,17 @@ TEST_F(PayloadConnectionTest, RowsAndWhatMustNotOvertakeThemTravelOnIt) {
     const std::vector<float> gradient(10, 1);
     std::vector<float> before(10), after(10);
     const std::vector<RowPush> pushes = {{0, rows, gradient.data()}};
-    ASSERT_EQ(worker.client->rows().Pull(0, std::vector<RowPull>{{0, rows, before.data()}}, Soon()),
+    ASSERT_EQ(worker.client->Pull(0, std::vector<RowPull>{{0, rows, before.data()}}, Soon()),
               absl::OkStatus());
-    worker.client->rows().Push(0, 1, pushes);
-    ASSERT_EQ(worker.client->rows().Pull(1, std::vector<RowPull>{{0, rows, after.data()}}, Soon()),
+    worker.client->Push(0, 1, pushes);
+    ASSERT_EQ(worker.client->Pull(1, std::vector<RowPull>{{0, rows, after.data()}}, Soon()),
               absl::OkStatus());
     EXPECT_LT(after[9], before[9]);
     const uint64_t received = server_->stats().payload_rx_bytes, of_push = 2 * (1 + 5) * sizeof(float);
-    worker.client->rows().Push(1, 1, pushes);
+    worker.client->Push(1, 1, pushes);
     EXPECT_EQ(worker.client->Barrier(2, Soon()).status(), absl::OkStatus());
     EXPECT_EQ(server_->stats().payload_rx_bytes, received + of_push) << "the push arrived before the barrier";
-    worker.client->rows().Push(2, 1, pushes);
+    worker.client->Push(2, 1, pushes);
     EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
     EXPECT_EQ(server_->stats().payload_rx_bytes, received + 2 * of_push) << "the push arrived before Leave";
   }

@@ -11,12 +11,11 @@ namespace psring {
 namespace {
 
 // Answers every push with the error "pushed".
-class SilentClient : public PsClient, public RowClient {
+class SilentClient : public PsClient {
  public:
   absl::Status Pull(int64_t, absl::Span<const RowPull>, MonotonicTime) override { return absl::OkStatus(); }
   void Push(int64_t, int64_t, absl::Span<const RowPush>) override {}
   absl::Status Put(const RowPut&, MonotonicTime) override { return absl::OkStatus(); }
-  RowClient& rows() override { return *this; }
   absl::Status Start(int, const ServerJob&, const WorkerBuffers&, MonotonicTime) override {
     return absl::OkStatus();
   }
