@@ -99,7 +99,7 @@ absl::StatusOr<Workload> WorkloadOf(const RunRecords& records, const Configurati
     if (step.warmup || step.buckets.size() != bytes.size()) continue;
     ++steps;
     for (size_t i = 0; i < bytes.size(); ++i) {
-      before_end_ms[i] += 1e-6 * static_cast<double>(step.buckets.back().ready_ns - step.buckets[i].ready_ns);
+      before_end_ms[i] += 1e-6 * (step.buckets.back().ready_ns - step.buckets[i].ready_ns);
     }
   }
   if (steps == 0) return absl::NotFoundError("single has no measured steps");

@@ -26,7 +26,6 @@
 #include "experiments/run_folder/recorded_run.h"
 #include "experiments/verbs/bench/bench.h"
 #include "experiments/verbs/compare/compare.h"
-#include "experiments/verbs/compare/flags.h"
 #include "experiments/verbs/compare/prepare.h"
 #include "experiments/verbs/doctor/doctor.h"
 #include "experiments/verbs/explain/explain_verb.h"
@@ -96,9 +95,7 @@ int PsringMain(int argc, char** argv) {
   // The verbs below start processes; a signal ends them.
   absl::Status allowed = CheckAddressSpace();
   if (allowed.ok()) allowed = AllowTasks(kTasksOfAProgram, "psring and its programs");
-  if (!allowed.ok()) {
-    return Fail("psring", std::string(allowed.message()), 2);
-  }
+  if (!allowed.ok()) return Fail("psring", std::string(allowed.message()), 2);
   const Interrupt interrupt;
   const auto run_verb = [&]() -> int {
     if (doctor->parsed()) return RunDoctor(interrupt);

@@ -55,10 +55,21 @@ bool TakeElements(absl::string_view text, absl::string_view field,
 
 std::string DumpUntrusted(const UntrustedJson& json) { return JsonText(json); }
 
-double NumberAt(const UntrustedJson& json, const char* key, double otherwise) {
-  if (!json.is_object()) return otherwise;
+const UntrustedJson& FieldAt(const UntrustedJson& json, const char* key) {
+  static const UntrustedJson* const none = new UntrustedJson();
   const auto found = json.find(key);
-  return found != json.end() && found->is_number() ? found->get<double>() : otherwise;
+  return found == json.end() ? *none : *found;
+}
+
+const UntrustedJson& ListAt(const UntrustedJson& json, const char* key) {
+  static const UntrustedJson* const none = new UntrustedJson(UntrustedJson::array());
+  const UntrustedJson& field = FieldAt(json, key);
+  return field.is_array() ? field : *none;
+}
+
+double NumberAt(const UntrustedJson& json, const char* key, double otherwise) {
+  const UntrustedJson& field = FieldAt(json, key);
+  return field.is_number() ? field.get<double>() : otherwise;
 }
 
 int64_t CountAt(const UntrustedJson& json, const char* key, int64_t otherwise) {
@@ -68,9 +79,8 @@ int64_t CountAt(const UntrustedJson& json, const char* key, int64_t otherwise) {
 }
 
 std::string TextAt(const UntrustedJson& json, const char* key) {
-  if (!json.is_object()) return "";
-  const auto found = json.find(key);
-  return found != json.end() && found->is_string() ? found->get<std::string>() : "";
+  const UntrustedJson& field = FieldAt(json, key);
+  return field.is_string() ? field.get<std::string>() : "";
 }
 
 }  // namespace psring

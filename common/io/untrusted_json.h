@@ -24,6 +24,10 @@ bool TakeElements(absl::string_view text, absl::string_view field,
 // Replaces invalid UTF-8.
 std::string DumpUntrusted(const UntrustedJson& json);
 
+// Null if `json` is not an object or has no such field.
+const UntrustedJson& FieldAt(const UntrustedJson& json, const char* key);
+// The same for an array; empty if there is none.
+const UntrustedJson& ListAt(const UntrustedJson& json, const char* key);
 // `otherwise` if `json` is not an object or has no such number.
 double NumberAt(const UntrustedJson& json, const char* key, double otherwise);
 // The same for a whole number; `otherwise` also if an int64_t cannot hold it.

@@ -9,6 +9,7 @@
 #include <map>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/substitute.h"
 
@@ -68,6 +69,12 @@ absl::string_view Translation(absl::string_view english);
 template <typename... Values>
 std::string Tr(absl::string_view english, const Values&... values) {
   return absl::Substitute(Translation(english), values...);
+}
+
+// InvalidArgument with the translation as its message.
+template <typename... Values>
+absl::Status InvalidTr(absl::string_view english, const Values&... values) {
+  return absl::InvalidArgumentError(Tr(english, values...));
 }
 
 // What separates sentences: a space, in Chinese nothing.

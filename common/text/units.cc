@@ -151,6 +151,8 @@ std::string ByteSizeText(uint64_t bytes) {
   return absl::StrCat(bytes);
 }
 
+std::string Fixed(double value, int digits) { return absl::StrFormat("%.*f", digits, value); }
+
 std::string ThreeDigits(double value) { return absl::StrFormat("%.3g", value); }
 
 std::optional<absl::Duration> ParseDurationText(const std::string& text) {

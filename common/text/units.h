@@ -25,6 +25,8 @@ absl::StatusOr<uint64_t> ParseByteSize(const std::string& text);
 // "4K", "1.5M", "1000": the shortest text that ParseByteSize reads back as the same number.
 std::string ByteSizeText(uint64_t bytes);
 
+// "%.2f", or with another number of digits.
+std::string Fixed(double value, int digits = 2);
 // "%.3g".
 std::string ThreeDigits(double value);
 

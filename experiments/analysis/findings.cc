@@ -15,11 +15,11 @@
 #include "common/cli/delays.h"
 #include "common/measure/wires.h"
 #include "common/text/translate.h"
+#include "common/text/units.h"
 #include "experiments/analysis/residuals.h"
 #include "experiments/analysis/row_queries.h"
-#include "experiments/analysis/table.h"
 #include "experiments/analysis/verdict.h"
-#include "experiments/design/plan_text.h"
+#include "experiments/design/plan.h"
 #include "trainer/programs/pipeline_flags.h"
 
 namespace psring {
@@ -40,8 +40,6 @@ std::string MediumOf(const std::vector<SummaryRow>& rows, const SummaryRow& row)
   }
   return MediumText(ComparedWires(rows, row));
 }
-
-std::string Fixed(double value, int digits = 2) { return absl::StrFormat("%.*f", digits, value); }
 
 // A finding, and how much it says: the findings of a kind are sorted by it.
 struct Weighed {
@@ -118,9 +116,7 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
   for (const int workers : counts) {
     const SummaryRow* none = FindRow(rows, "none", workers);
     for (const SummaryRow& group : rows) {
-      if (group.configuration.workers != workers || !group.configuration.strategy.uses_group) {
-        continue;
-      }
+      if (group.configuration.workers != workers || !group.configuration.strategy.uses_group) continue;
       for (const SummaryRow& server : rows) {
         if (group.configuration.strategy.name == server.configuration.strategy.name) continue;
         if (server.configuration.workers != workers || !IsServer(server) ||

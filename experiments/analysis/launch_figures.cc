@@ -16,16 +16,16 @@
 namespace psring {
 namespace {
 
-double WallSeconds(const RunRecords& records) {
+double WallSeconds(absl::Span<const std::vector<StepRecord>> ranks) {
   int64_t begin = INT64_MAX, end = INT64_MIN;
-  for (const auto& steps : records.steps) {
+  for (const auto& steps : ranks) {
     for (const StepRecord& step : steps) {
       if (step.warmup) continue;
       begin = std::min(begin, step.begin_ns);
       end = std::max(end, step.begin_ns + static_cast<int64_t>(step.step_ms * 1e6));
     }
   }
-  return end > begin ? 1e-9 * static_cast<double>(end - begin) : 0;
+  return end > begin ? 1e-9 * (end - begin) : 0;
 }
 
 // A worker's own speed, from the start of its first measured step to the end of its last.
@@ -35,14 +35,12 @@ struct Speed {
 
 Speed SpeedOf(const std::vector<StepRecord>& steps) {
   double samples = 0, count = 0;
-  RunRecords alone;
-  alone.steps.push_back(steps);
   for (const StepRecord& step : steps) {
     if (step.warmup) continue;
-    samples += static_cast<double>(step.samples);
+    samples += step.samples;
     ++count;
   }
-  const double wall_s = WallSeconds(alone);
+  const double wall_s = WallSeconds(absl::MakeConstSpan(&steps, 1));
   return wall_s > 0 ? Speed{samples / wall_s, count / wall_s} : Speed{};
 }
 
@@ -54,34 +52,25 @@ double SumOfSpeeds(const RunRecords& records) {
   return sum;
 }
 
-// The means over steps of workers that take their steps from one total. Each worker counts by its speed, not
-// by its steps: in a short launch the last step of a slow worker, which ends after the total is reached,
-// would count too much.
+// Means over steps.
+constexpr std::pair<double RunFigures::*, double StepRecord::*> kStepMeans[] = {
+    {&RunFigures::step_ms, &StepRecord::step_ms},
+    {&RunFigures::compute_ms, &StepRecord::compute_ms},
+    {&RunFigures::comm_busy_ms, &StepRecord::comm_busy_ms},
+    {&RunFigures::exposed_comm_ms, &StepRecord::exposed_comm_ms}};
+
+// Those of workers that take their steps from one total. Each worker counts by its speed, not by its steps:
+// in a short launch the last step of a slow worker, which ends after the total is reached, would count too
+// much.
 void AverageBySpeed(const RunRecords& records, RunFigures& figures) {
-  double all = 0;
-  figures.step_ms = figures.compute_ms = figures.comm_busy_ms = figures.exposed_comm_ms = 0;
-  for (const auto& steps : records.steps) {
-    const double speed = SpeedOf(steps).steps_per_s;
-    double count = 0;
-    RunFigures sums;
-    for (const StepRecord& step : steps) {
-      if (step.warmup) continue;
-      ++count;
-      sums.step_ms += step.step_ms;
-      sums.compute_ms += step.compute_ms;
-      sums.comm_busy_ms += step.comm_busy_ms;
-      sums.exposed_comm_ms += step.exposed_comm_ms;
+  for (const auto& [figure, field] : kStepMeans) {
+    double all = 0, sum = 0;
+    for (const auto& steps : records.steps) {
+      const double speed = SpeedOf(steps).steps_per_s;
+      all += speed;
+      sum += speed * MeanOf(steps, field);
     }
-    if (count == 0 || speed <= 0) continue;
-    all += speed;
-    for (auto figure : {&RunFigures::step_ms, &RunFigures::compute_ms, &RunFigures::comm_busy_ms,
-                        &RunFigures::exposed_comm_ms}) {
-      figures.*figure += speed * sums.*figure / count;
-    }
-  }
-  for (auto figure : {&RunFigures::step_ms, &RunFigures::compute_ms, &RunFigures::comm_busy_ms,
-                      &RunFigures::exposed_comm_ms}) {
-    figures.*figure = all > 0 ? figures.*figure / all : 0;
+    figures.*figure = all > 0 ? sum / all : 0;
   }
 }
 
@@ -100,7 +89,7 @@ void AddStaleness(const Configuration& configuration, const RunRecords& records,
                     static_cast<double>(std::max<int64_t>(1, rank.pushes)));
   }
   if (pushes == 0) return;
-  figures.staleness_mean = of_stages ? Mean(means) : static_cast<double>(sum) / static_cast<double>(pushes);
+  figures.staleness_mean = of_stages ? Mean(means) : static_cast<double>(sum) / pushes;
   figures.staleness_max = most;
 }
 
@@ -149,14 +138,14 @@ void AddServers(const Configuration& configuration, const RunRecords& records, R
   if (configuration.strategy.number_below_workers) {
     figures.dropped_gradients = dropped;
     double computed = 0;
-    for (const auto& steps : records.steps) computed += static_cast<double>(steps.size());
+    for (const auto& steps : records.steps) computed += steps.size();
     if (computed > 0) figures.dropped_share = dropped / computed;
   }
   for (const ServerResult& server : records.servers) {
     auto& histogram = figures.staleness_histogram;
     histogram.resize(std::max(histogram.size(), server.staleness_histogram.size()));
     for (size_t i = 0; i < server.staleness_histogram.size(); ++i) {
-      histogram[i] += static_cast<double>(server.staleness_histogram[i]);
+      histogram[i] += server.staleness_histogram[i];
     }
   }
 }
@@ -171,7 +160,7 @@ std::optional<double> WireBytes(const Configuration& configuration, const RunRec
   for (const RankResult& rank : records.ranks) {
     if (rank.wire_tx_bytes < 0) continue;
     if (beside_server && rank.rank < configuration.training.ranks_per_process) continue;
-    bytes.push_back(static_cast<double>(rank.wire_tx_bytes) / static_cast<double>(steps));
+    bytes.push_back(static_cast<double>(rank.wire_tx_bytes) / steps);
   }
   return bytes.empty() ? std::nullopt : std::optional<double>(Mean(bytes));
 }
@@ -189,6 +178,8 @@ void AddPace(const Configuration& configuration, const RunRecords& records, RunF
   figures.run_delay_ms = mean_of(&RankResult::run_delay_ms);
   figures.probe_ms = mean_of(&RankResult::probe_ms);
   figures.network = records.network;
+  figures.foreign_cpu_pct = records.foreign_cpu_pct;
+  figures.other_psring = records.other_psring;
   // Ranks of a replica wait for others than the strategy's.
   if (ReplicaRanks(configuration.training) > 1) return AddPipelineFigures(configuration, records, figures);
   const auto waits = WaitsOf(configuration.strategy, records);
@@ -201,7 +192,7 @@ void AddPace(const Configuration& configuration, const RunRecords& records, RunF
       waited.push_back(waits[rank][i].waited_ms);
       ready.resize(std::max(ready.size(), step.buckets.size()));
       for (size_t b = 0; b < step.buckets.size(); ++b) {
-        ready[b].push_back(1e-6 * static_cast<double>(step.buckets[b].ready_ns - step.begin_ns));
+        ready[b].push_back(1e-6 * (step.buckets[b].ready_ns - step.begin_ns));
       }
     }
   }
@@ -256,8 +247,7 @@ std::optional<double> TimeToTarget(const std::vector<CurvePoint>& curve, double 
 absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const RunRecords& records) {
   PSRING_CHECK(records.ranks.size() == records.steps.size() && !records.ranks.empty());
   RunFigures figures;
-  std::vector<double> compute, busy, exposed, losses;
-  double tx = 0, rx = 0;
+  std::vector<double> losses;
   for (size_t rank = 0; rank < records.ranks.size(); ++rank) {
     int64_t steps = 0;
     for (const StepRecord& step : records.steps[rank]) {
@@ -265,14 +255,6 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
       ++steps;
       if (!step.dropped) figures.samples += step.samples;
       figures.every_step_ms.push_back(step.step_ms);
-      compute.push_back(step.compute_ms);
-      busy.push_back(step.comm_busy_ms);
-      exposed.push_back(step.exposed_comm_ms);
-      tx += static_cast<double>(step.payload_tx_bytes);
-      rx += static_cast<double>(step.payload_rx_bytes);
-      figures.stage_tx_bytes += static_cast<double>(step.stage_tx_bytes);
-      figures.tensor_tx_bytes += static_cast<double>(step.tensor_tx_bytes);
-      figures.sequence_tx_bytes += static_cast<double>(step.sequence_tx_bytes);
     }
     // With backup workers, a worker may be late, and skip, every measured step.
     const bool needs_none = configuration.strategy.number_below_workers || records.restarted;
@@ -306,22 +288,19 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
     figures.steps = static_cast<int64_t>(figures.every_step_ms.size() / records.ranks.size());
   }
   if (figures.trained_samples == 0) figures.trained_samples = figures.samples;  // not evaluated
-  figures.wall_s = WallSeconds(records);
+  figures.wall_s = WallSeconds(records.steps);
   if (figures.wall_s > 0) figures.samples_per_s = static_cast<double>(figures.samples) / figures.wall_s;
   const bool independent = !configuration.strategy.communicates() || configuration.strategy.shares_steps;
   if (independent) figures.samples_per_s = SumOfSpeeds(records);
   const double rank_steps = static_cast<double>(figures.every_step_ms.size());
-  figures.step_ms = Mean(figures.every_step_ms);
-  figures.compute_ms = Mean(compute);
-  figures.comm_busy_ms = Mean(busy);
-  figures.exposed_comm_ms = Mean(exposed);
+  for (const auto& [figure, field] : kStepMeans) figures.*figure = MeanOf(records.steps, field);
   if (configuration.strategy.shares_steps) AverageBySpeed(records, figures);
   figures.loss = Mean(losses);
-  figures.payload_tx_bytes = tx / rank_steps;
-  figures.payload_rx_bytes = rx / rank_steps;
-  figures.stage_tx_bytes /= rank_steps;
-  figures.tensor_tx_bytes /= rank_steps;
-  figures.sequence_tx_bytes /= rank_steps;
+  figures.payload_tx_bytes = MeanOf(records.steps, &StepRecord::payload_tx_bytes);
+  figures.payload_rx_bytes = MeanOf(records.steps, &StepRecord::payload_rx_bytes);
+  figures.stage_tx_bytes = MeanOf(records.steps, &StepRecord::stage_tx_bytes);
+  figures.tensor_tx_bytes = MeanOf(records.steps, &StepRecord::tensor_tx_bytes);
+  figures.sequence_tx_bytes = MeanOf(records.steps, &StepRecord::sequence_tx_bytes);
   figures.wire_tx_bytes = WireBytes(configuration, records, figures.steps);
   const bool communicates = configuration.strategy.communicates();
   const bool is_cut = ReplicaRanks(configuration.training) > 1;

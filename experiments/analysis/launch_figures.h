@@ -1,12 +1,14 @@
 // Computes the figures of one launch from its records. Pure.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/measure/records.h"
 #include "experiments/design/plan.h"
 
@@ -25,8 +27,28 @@ struct RunRecords {
   std::vector<std::vector<StepRecord>> steps;  // by rank
   std::vector<ServerResult> servers;
   std::optional<NetworkFigures> network;
-  bool restarted = false;  // and a rank had nothing left to train
+  bool restarted = false;      // and a rank had nothing left to train
+  double foreign_cpu_pct = 0;  // of the processors, used by other programs
+  int other_psring = 0;  // process ID of another psring that measured at the same time; 0: there was none
 };
+
+// The mean of a field over the measured steps of all `ranks`, or of one; 0 if there are none.
+template <typename T>
+double MeanOf(absl::Span<const std::vector<StepRecord>> ranks, T StepRecord::*field) {
+  double sum = 0, count = 0;
+  for (const std::vector<StepRecord>& steps : ranks) {
+    for (const StepRecord& step : steps) {
+      if (step.warmup) continue;
+      sum += step.*field;
+      ++count;
+    }
+  }
+  return sum / std::max(1.0, count);
+}
+template <typename T>
+double MeanOf(const std::vector<StepRecord>& steps, T StepRecord::*field) {
+  return MeanOf(absl::MakeConstSpan(&steps, 1), field);
+}
 
 // Rank 0's result with the mean of all ranks' rows of tables.
 RankResult SampleOf(const RunRecords& records);
@@ -97,7 +119,7 @@ struct RunFigures {
   std::optional<double> server_peak_memory_mb;  // of the largest server
   std::vector<RankMemory> memory;               // by rank; empty: unknown
   double foreign_cpu_pct = 0;
-  int other_psring = 0;   // process ID of another psring that measured at the same time; 0: there was none
+  int other_psring = 0;   // as in RunRecords
   int gpus_shared = 0;    // the number of GPUs if ranks share some; else 0
   std::string incidents;  // lost workers and restarted servers; usually empty
   // Of all ranks, as AddWires sorts them (row_queries.h). Empty: nothing was sent, or records of an earlier

@@ -25,24 +25,6 @@
 namespace psring {
 namespace {
 
-// The means of a rank's measured steps.
-struct RankMeans {
-  double steps = 0, step_ms = 0, bubble_ms = 0, tx_bytes = 0;
-};
-
-RankMeans MeansOf(const std::vector<StepRecord>& steps) {
-  RankMeans means;
-  for (const StepRecord& step : steps) {
-    if (step.warmup) continue;
-    ++means.steps;
-    means.step_ms += step.step_ms;
-    means.bubble_ms += step.bubble_ms;
-    means.tx_bytes += static_cast<double>(step.payload_tx_bytes);
-  }
-  for (double* sum : {&means.step_ms, &means.bubble_ms, &means.tx_bytes}) *sum /= std::max(1.0, means.steps);
-  return means;
-}
-
 // What a rank sends for the sums of its stages' gradients.
 double GradientBytes(const Configuration& configuration, const Scheme& scheme, const RankResult& rank) {
   double bytes = 0;
@@ -141,16 +123,18 @@ void AddPipelineFigures(const Configuration& configuration, const RunRecords& re
   const std::optional<Scheme> scheme = SchemeOf(configuration.strategy);
   std::vector<double> bubbles, boundaries;
   for (size_t rank = 0; rank < records.steps.size(); ++rank) {
-    const RankMeans means = MeansOf(records.steps[rank]);
-    if (means.step_ms <= 0) continue;
+    const std::vector<StepRecord>& steps = records.steps[rank];
+    const double step_ms = MeanOf(steps, &StepRecord::step_ms),
+                 tx_bytes = MeanOf(steps, &StepRecord::payload_tx_bytes);
+    if (step_ms <= 0) continue;
     const RankResult& result = records.ranks[rank];
     if (training.pp == 1) {
       if (!scheme) continue;
-      const double sums = means.tx_bytes - GradientBytes(configuration, *scheme, result);
+      const double sums = tx_bytes - GradientBytes(configuration, *scheme, result);
       boundaries.push_back(sums / training.micro_batches);
       continue;
     }
-    bubbles.push_back(means.bubble_ms / means.step_ms);
+    bubbles.push_back(MeanOf(steps, &StepRecord::bubble_ms) / step_ms);
     const bool is_first =
         mesh.ok() && result.rank < mesh->workers() && mesh->PlaceOf(result.rank).position == 0;
     if (!is_first || !program.ok() || !scheme || configuration.divides()) continue;
@@ -159,7 +143,7 @@ void AddPipelineFigures(const Configuration& configuration, const RunRecords& re
     // Of the tensor that it shares with the last stage it sends all to that one, as one of two ranks.
     const double sums = UpdatesOfStep(training) * (GradientBytes(configuration, *scheme, result) +
                                                    sizeof(float) * static_cast<double>(result.tied_elements));
-    boundaries.push_back((means.tx_bytes - sums) / messages);
+    boundaries.push_back((tx_bytes - sums) / messages);
   }
   if (!bubbles.empty()) figures.bubble_fraction = Mean(bubbles);
   if (!boundaries.empty() && Mean(boundaries) > 0) figures.boundary_bytes = Mean(boundaries);
@@ -186,8 +170,7 @@ void AddWalk(SummaryRow& row) {
 std::string LayoutsText(bool has_stages) {
   const std::string layouts =
       Tr("Layouts: dp, replicas of the model; pp, stages of a replica; tp, workers that divide its matrices; "
-         "cp, "
-         "workers that divide its sequences.");
+         "cp, workers that divide its sequences.");
   if (!has_stages) return layouts;
   return absl::StrCat(
       layouts, SentenceGap(),

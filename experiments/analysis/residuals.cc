@@ -11,6 +11,7 @@
 #include "common/base/check.h"
 #include "common/io/csv.h"
 #include "common/text/translate.h"
+#include "common/text/units.h"
 #include "experiments/design/estimate.h"
 #include "experiments/stats/statistics.h"
 
@@ -24,8 +25,7 @@ constexpr double kLeastPart = 0.1;  // of a residual, to be named
 // The basis of the columns, repeated in every row.
 constexpr char kBasis[] =
     "measured measured; predicted simulated; residual derived; computing measured; waiting derived; update "
-    "measured; "
-    "congestion derived at most; scheduling derived at most; unexplained derived; others measured";
+    "measured; congestion derived at most; scheduling derived at most; unexplained derived; others measured";
 
 absl::Status NotSimulated(const std::string& why) { return absl::FailedPreconditionError(why); }
 
@@ -94,8 +94,7 @@ Cluster ClusterOf(const SummaryRow& row, const SummaryRow* none, const Predictio
   cluster.server_update_s_per_byte = update * turns(servers);
   cluster.worker_update_s_per_byte = update * turns(workers);
   if (none != nullptr && none->mean.update_ms && row.sample.parameters > 0) {
-    cluster.worker_update_s_per_byte =
-        1e-3 * *none->mean.update_ms / (4.0 * static_cast<double>(row.sample.parameters));
+    cluster.worker_update_s_per_byte = 1e-3 * *none->mean.update_ms / (4.0 * row.sample.parameters);
   }
   return cluster;
 }
@@ -156,8 +155,8 @@ std::string PartsText(const Residual& residual) {
   std::vector<std::pair<double, const char*>> parts;
   for (size_t i = 0; i < std::size(kResidualParts); ++i)
     parts.emplace_back(residual.*kResidualParts[i].ms, kPartNames[i]);
-  std::stable_sort(parts.begin(), parts.end(),
-                   [](const auto& a, const auto& b) { return std::abs(a.first) > std::abs(b.first); });
+  std::ranges::stable_sort(
+      parts, [](const auto& a, const auto& b) { return std::abs(a.first) > std::abs(b.first); });
   std::vector<std::string> texts;
   for (const auto& [ms, name] : parts) {
     if (std::abs(ms) >= kLeastPart * std::abs(residual.total()))
@@ -206,7 +205,7 @@ absl::StatusOr<RowPrediction> PredictRow(const SummaryRow& row, const SummaryRow
                                                       row.configuration.workers));
   if (options.delays.any()) {
     options.first_step = training.warmup_steps;
-    options.steps = static_cast<int>(row.mean.steps);
+    options.steps = row.mean.steps;
   }
   Workload workload;
   RowPrediction result;
@@ -297,8 +296,8 @@ std::vector<std::string> ResidualFindings(const std::vector<SummaryRow>& rows) {
         Tr("Compared with the simulator ($0): measured steps differ by $1% in the median and $2% at most "
            "($3); residuals.csv lists the parts.",
            errors.size() == 1 ? Tr("1 case") : Tr("$0 cases", errors.size()),
-           absl::StrFormat("%.1f", 100 * Quantile(errors, 0.5)),
-           absl::StrFormat("%+.1f", 100 * error(*worst)), worst->configuration.name()));
+           Fixed(100 * Quantile(errors, 0.5), 1), absl::StrFormat("%+.1f", 100 * error(*worst)),
+           worst->configuration.name()));
   }
   for (const SummaryRow& row : rows) {
     if (!row.prediction) continue;
@@ -306,9 +305,8 @@ std::vector<std::string> ResidualFindings(const std::vector<SummaryRow>& rows) {
     if (std::abs(residual.total()) < kNotable * residual.measured) continue;
     findings.push_back(
         Tr("$0: a step took $1 ms, the simulator predicts $2 ms. The difference of $3 ms consists of: $4.",
-           row.configuration.name(), absl::StrFormat("%.1f", residual.measured),
-           absl::StrFormat("%.1f", residual.predicted), absl::StrFormat("%+.1f", residual.total()),
-           PartsText(residual)));
+           row.configuration.name(), Fixed(residual.measured, 1), Fixed(residual.predicted, 1),
+           absl::StrFormat("%+.1f", residual.total()), PartsText(residual)));
   }
   if (!unpredicted.empty()) {
     findings.push_back(Tr("Not predicted: $0.", absl::StrJoin(unpredicted, Tr(", "))));

@@ -4,13 +4,12 @@
 #include <cmath>
 #include <set>
 
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/measure/wires.h"
 #include "common/text/translate.h"
 #include "common/text/units.h"
 #include "experiments/analysis/table.h"
-#include "experiments/design/plan_text.h"
+#include "experiments/design/plan.h"
 
 namespace psring {
 namespace {
@@ -92,7 +91,7 @@ bool NetworkDecides(const SummaryRow* none, const SummaryRow& row) {
 
 bool NetworkDecides(const std::vector<SummaryRow>& rows, int workers) {
   const SummaryRow* none = FindRow(rows, "none", workers);
-  return std::all_of(rows.begin(), rows.end(), [&](const SummaryRow& row) {
+  return std::ranges::all_of(rows, [&](const SummaryRow& row) {
     return row.configuration.workers != workers || !row.measured_cost ||
            !row.configuration.strategy.communicates() || NetworkDecides(none, row);
   });
@@ -145,8 +144,7 @@ std::string RankedName(const SummaryRow& row) {
   const WorkerClass& most = classes.front();
   return Tr(most.ranks.size() == 1 ? TrNoop("$0 (worker $1 makes $2% of the $3)")
                                    : TrNoop("$0 (workers $1 make $2% of the $3)"),
-            name, absl::StrJoin(most.ranks, Tr(" and ")), absl::StrFormat("%.0f", 100 * most.share),
-            UnitOf(row));
+            name, absl::StrJoin(most.ranks, Tr(" and ")), Fixed(100 * most.share, 0), UnitOf(row));
 }
 
 std::string WithWire(const SummaryRow& row, const std::string& name) {
@@ -197,7 +195,7 @@ std::string MediumText(const std::vector<std::string>& wires) {
 }
 
 std::string WithThousands(double value) {
-  const std::string digits = absl::StrFormat("%.0f", std::abs(value));
+  const std::string digits = Fixed(std::abs(value), 0);
   std::string text;
   if (value < 0) text.push_back('-');
   for (size_t i = 0; i < digits.size(); ++i) {
@@ -208,7 +206,7 @@ std::string WithThousands(double value) {
 }
 
 std::string MegabytesOf(int64_t parameters) {
-  const double megabytes = 4e-6 * static_cast<double>(parameters);
+  const double megabytes = 4e-6 * parameters;
   return megabytes < 100 ? ThreeDigits(megabytes) : WithThousands(megabytes);
 }
 
@@ -219,14 +217,13 @@ std::vector<std::string> AboveTable(const std::vector<SummaryRow>& rows) {
   const int64_t parameters = std::max(rows.front().sample.parameters, configuration.model.parameters);
   std::vector<std::string> sentences;
   if (parameters > 0 || configuration.model.has_tables) {
-    const char* const line =
-        configuration.model.has_tables
-            ? TrNoop(
-                  "Model: $0, with tables, of which a step exchanges only the rows that it "
-                  "touches, and $1 other parameters ($2 MB of float32 gradients).")
-            : TrNoop("Model: $0, $1 parameters ($2 MB of float32 gradients).");
-    sentences.push_back(Tr(line, configuration.model.name, WithThousands(static_cast<double>(parameters)),
-                           MegabytesOf(parameters)));
+    const char* const line = configuration.model.has_tables
+                                 ? TrNoop(
+                                       "Model: $0, with tables, of which a step exchanges only the rows that "
+                                       "it touches, and $1 other parameters ($2 MB of float32 gradients).")
+                                 : TrNoop("Model: $0, $1 parameters ($2 MB of float32 gradients).");
+    sentences.push_back(
+        Tr(line, configuration.model.name, WithThousands(parameters), MegabytesOf(parameters)));
   }
   const std::string samples = Tr(training.reads_text() ? TrNoop("texts") : TrNoop("samples"));
   sentences.push_back(training.global_batch > 0

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/text/translate.h"
+#include "common/text/units.h"
 #include "experiments/analysis/findings.h"
 #include "experiments/analysis/row_queries.h"
 #include "experiments/design/estimate.h"
@@ -48,9 +49,7 @@ const SummaryRow* AllReduceWith(const std::vector<SummaryRow>& rows, int workers
   return nullptr;
 }
 
-std::string Times(double ratio) { return absl::StrFormat("%.2f", ratio); }
-
-std::string Ratio(double server, double group) { return Times(server / group); }
+std::string Ratio(double server, double group) { return Fixed(server / group); }
 
 // From theory to the step: with the row's buckets, as measured, and with computing.
 std::string MeasuredText(const SummaryRow& server, const SummaryRow& group) {
@@ -99,7 +98,7 @@ std::string ServerWireRates(const Wires& wires) {
   std::vector<std::string> rates;
   for (const auto& [wire, bytes_per_s] :
        {std::pair("grpc", wires.grpc_bytes_per_s), {"stream", wires.stream_bytes_per_s}}) {
-    if (bytes_per_s > 0) rates.push_back(Tr("$0 GB/s over $1", Times(1e-9 * bytes_per_s), wire));
+    if (bytes_per_s > 0) rates.push_back(Tr("$0 GB/s over $1", Fixed(1e-9 * bytes_per_s), wire));
   }
   if (rates.empty()) return "";
   return Tr(
@@ -135,7 +134,7 @@ std::string ServerWireText(const std::vector<const SummaryRow*>& candidates) {
     return Tr("$0 is not shown to be faster over plain sockets than over gRPC, or slower", server);
   }
   if (group == nullptr) {
-    return Tr("over plain sockets $0 is $1 times as fast as over gRPC", server, Times(wires.ratio));
+    return Tr("over plain sockets $0 is $1 times as fast as over gRPC", server, Fixed(wires.ratio));
   }
   const PairedComparison with_grpc = ComparePairs(group->round_samples_per_s, grpc->round_samples_per_s),
                          with_sockets =
@@ -144,12 +143,11 @@ std::string ServerWireText(const std::vector<const SummaryRow*>& candidates) {
   const bool same_winner = shown[0] && shown[1] && (with_grpc.ratio > 1) == (with_sockets.ratio > 1);
   const bool by_wire =
       !same_winner || 2 * std::abs(std::log(wires.ratio)) > std::abs(std::log(with_grpc.ratio));
-  return Tr(by_wire
-                ? TrNoop("with gRPC $0 is $2 times as fast as $1, over the same sockets $3 times: the wire "
-                         "decides more than the scheme")
-                : TrNoop("with gRPC $0 is $2 times as fast as $1, over the same sockets $3 times: the "
-                         "scheme decides more than the wire"),
-            group->configuration.strategy.name, server, Times(with_grpc.ratio), Times(with_sockets.ratio));
+  return Tr(by_wire ? TrNoop("with gRPC $0 is $2 times as fast as $1, over the same sockets $3 times: the "
+                             "wire decides more than the scheme")
+                    : TrNoop("with gRPC $0 is $2 times as fast as $1, over the same sockets $3 times: the "
+                             "scheme decides more than the wire"),
+            group->configuration.strategy.name, server, Fixed(with_grpc.ratio), Fixed(with_sockets.ratio));
 }
 
 std::vector<std::string> ServerLaw(const std::vector<SummaryRow>& rows) {
@@ -173,8 +171,8 @@ std::vector<std::string> ServerLaw(const std::vector<SummaryRow>& rows) {
     ways.push_back(way);
     findings.push_back(
         Tr("In theory, with large gradients, $0 exchanges $1 times as long as $2 with $3 workers$4.",
-           is_known ? name : Tr("$0 ($1)", name, way), absl::StrFormat("%.2f", ratio),
-           group->configuration.strategy.name, server->configuration.workers, MeasuredText(*server, *group)));
+           is_known ? name : Tr("$0 ($1)", name, way), Fixed(ratio), group->configuration.strategy.name,
+           server->configuration.workers, MeasuredText(*server, *group)));
   }
   return findings;
 }

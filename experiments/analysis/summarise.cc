@@ -1,6 +1,7 @@
 #include "experiments/analysis/summarise.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -68,11 +69,11 @@ RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
   RunFigures mean;
   const auto of_each = [&](auto figure) {
     std::vector<double> values;
-    for (const RunFigures& run : runs) values.push_back(figure(run));
+    for (const RunFigures& run : runs) values.push_back(std::invoke(figure, run));
     return values;
   };
   for (auto figure : {&RunFigures::samples_per_s, &RunFigures::step_ms}) {
-    mean.*figure = GeometricMean(of_each([figure](const RunFigures& run) { return run.*figure; }));
+    mean.*figure = GeometricMean(of_each(figure));
   }
   // Arithmetic: parts of a step, which may be 0, and counts.
   for (auto figure :
@@ -80,7 +81,7 @@ RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
         &RunFigures::waited_ms, &RunFigures::late_ms, &RunFigures::payload_tx_bytes,
         &RunFigures::payload_rx_bytes, &RunFigures::stage_tx_bytes, &RunFigures::tensor_tx_bytes,
         &RunFigures::sequence_tx_bytes, &RunFigures::loss, &RunFigures::foreign_cpu_pct}) {
-    mean.*figure = Mean(of_each([figure](const RunFigures& run) { return run.*figure; }));
+    mean.*figure = Mean(of_each(figure));
   }
   mean.steps = runs.front().steps;
   mean.each_server_payload_bytes = runs.front().each_server_payload_bytes;
@@ -134,21 +135,19 @@ std::vector<FigureInterval> IntervalsOf(const std::vector<RunFigures>& rounds) {
   const auto add = [&](const char* figure, auto value) {
     std::vector<double> values;
     for (const RunFigures& round : rounds) {
-      if (const std::optional<double> of_round = value(round)) values.push_back(*of_round);
+      if (const std::optional<double> of_round = std::invoke(value, round)) values.push_back(*of_round);
     }
     if (values.size() != rounds.size()) return;
     if (const auto interval = MeanInterval(values)) {
       intervals.push_back({figure, {std::max(0.0, interval->low), interval->high}});
     }
   };
-  using Figure = std::optional<double>;
-  add("compute_ms", [](const RunFigures& round) -> Figure { return round.compute_ms; });
-  add("exposed_comm_ms", [](const RunFigures& round) -> Figure { return round.exposed_comm_ms; });
+  add("compute_ms", &RunFigures::compute_ms);
+  add("exposed_comm_ms", &RunFigures::exposed_comm_ms);
   add("comm_moving_ms",
-      [](const RunFigures& round) -> Figure { return round.comm_busy_ms - round.wait_ms.value_or(0); });
-  add("payload_tx_bytes_per_worker",
-      [](const RunFigures& round) -> Figure { return round.payload_tx_bytes; });
-  add("server_payload_bytes", [](const RunFigures& round) { return round.server_payload_bytes; });
+      [](const RunFigures& round) { return round.comm_busy_ms - round.wait_ms.value_or(0); });
+  add("payload_tx_bytes_per_worker", &RunFigures::payload_tx_bytes);
+  add("server_payload_bytes", &RunFigures::server_payload_bytes);
   return intervals;
 }
 
@@ -157,7 +156,7 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
   SummaryRow row{.run_id = run_id, .configuration = runs.configuration, .sample = runs.sample};
   row.measured_cost = !runs.cost.empty();
   const std::vector<RunFigures>& measured = row.measured_cost ? runs.cost : runs.accuracy;
-  row.rounds = static_cast<int>(runs.cost.size());
+  row.rounds = runs.cost.size();
   row.mean = MeanFigures(measured);
   for (const RunFigures& run : runs.cost) {
     row.round_samples_per_s.push_back(run.samples_per_s);
@@ -174,7 +173,7 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
     const RunFigures trained = MeanFigures(runs.accuracy);
     row.test_accuracy = trained.test_accuracy;
     row.train_loss = trained.loss;
-    row.trainings = static_cast<int>(runs.accuracy.size());
+    row.trainings = runs.accuracy.size();
     row.trained_samples = trained.trained_samples;
     std::vector<double> accuracies, times;
     for (const RunFigures& run : runs.accuracy) {
@@ -182,7 +181,7 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
       if (run.time_to_target_s) times.push_back(*run.time_to_target_s);
     }
     row.test_accuracy_95 = MeanInterval(accuracies);
-    row.reached_target = static_cast<int>(times.size());
+    row.reached_target = times.size();
     if (!times.empty() && row.reached_target == row.trainings) {
       row.time_to_target_s = GeometricMean(times);
       row.time_to_target_95 = GeometricMeanInterval(times);

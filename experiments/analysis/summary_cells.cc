@@ -1,10 +1,9 @@
 // The columns of the summary, of which other tools use the names and the order, and its notes.
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/text/translate.h"
+#include "common/text/units.h"
 #include "experiments/analysis/row_queries.h"
 #include "experiments/analysis/summarise.h"
 #include "experiments/machine/machine.h"
@@ -34,8 +33,6 @@ Value MostOf(const std::vector<RankMemory>& ranks, double MemoryFigures::*figure
   for (const RankMemory& rank : ranks) most = std::max(most, rank.measured.*figure);
   return ranks.empty() ? Value() : Value(most);
 }
-
-std::string WithDigits(double value, int digits) { return absl::StrFormat("%.*f", digits, value); }
 
 }  // namespace
 
@@ -175,19 +172,19 @@ std::string NoteOf(const SummaryRow& row) {
   if (const DataParallelFigures& replicas = row.sample.data_parallel; replicas.replicas > 0) {
     notes.push_back(Tr(
         "bytes are device 0's; the others are idle for $0 ms of a step while it works; it holds $1 MB more$2",
-        WithDigits(replicas.device0_alone_ms(), 2), WithDigits(replicas.device0_extra_mb, 1),
+        Fixed(replicas.device0_alone_ms(), 2), Fixed(replicas.device0_extra_mb, 1),
         row.link.bits_per_s > 0 ? Tr("; one machine, no link used") : ""));
   }
   // Simulated times do not depend on other programs.
   if (!configuration.simulated() && row.foreign_cpu_pct > kMaxForeignCpuPct)
-    notes.push_back(Tr("other programs used $0% of the processors", WithDigits(row.foreign_cpu_pct, 0)));
+    notes.push_back(Tr("other programs used $0% of the processors", Fixed(row.foreign_cpu_pct, 0)));
   if (row.other_psring > 0) notes.push_back(Tr("another psring (process $0) was running", row.other_psring));
   const std::vector<double>& shards = row.mean.each_server_payload_bytes;
   if (shards.size() > 1) {
-    const auto [least, most] = std::minmax_element(shards.begin(), shards.end());
+    const auto [least, most] = std::ranges::minmax_element(shards);
     if (*most > (1 + kMaxSpread) * *least) {
-      notes.push_back(Tr("unbalanced shards: $0 to $1 bytes per step and server", WithDigits(*least, 0),
-                         WithDigits(*most, 0)));
+      notes.push_back(
+          Tr("unbalanced shards: $0 to $1 bytes per step and server", Fixed(*least, 0), Fixed(*most, 0)));
     }
   }
   if (training.straggler != "none") notes.push_back(Tr("straggler $0", training.straggler));

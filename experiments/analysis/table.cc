@@ -12,8 +12,9 @@
 #include "absl/strings/str_split.h"
 #include "common/cli/wrap.h"
 #include "common/text/translate.h"
+#include "common/text/units.h"
 #include "experiments/analysis/row_queries.h"
-#include "experiments/design/plan_text.h"
+#include "experiments/design/plan.h"
 #include "trainer/programs/pipeline_flags.h"
 
 namespace psring {
@@ -29,7 +30,7 @@ struct Column {
 };
 
 std::string Number(const std::optional<double>& value, int digits) {
-  return value ? absl::StrFormat("%.*f", digits, *value) : "";
+  return value ? Fixed(*value, digits) : "";
 }
 
 std::string Signed(const std::optional<double>& value) {
@@ -43,7 +44,7 @@ std::string RangeText(const Interval& interval) {
   const std::string low = WithThousands(interval.low), high = WithThousands(interval.high);
   if (low != high) return absl::StrCat(low, "-", high);
   if (interval.high >= 1000) return low;
-  const std::string from = absl::StrFormat("%.2f", interval.low), to = absl::StrFormat("%.2f", interval.high);
+  const std::string from = Fixed(interval.low), to = Fixed(interval.high);
   return from == to ? from : absl::StrCat(from, "-", to);
 }
 
@@ -66,9 +67,7 @@ bool AnyIsDivided(const std::vector<SummaryRow>& rows) {
   return std::ranges::any_of(rows, [](Row row) { return ReplicaRanks(row.configuration.training) > 1; });
 }
 
-std::string Percent(const std::optional<double>& part) {
-  return part ? absl::StrFormat("%.1f", 100 * *part) : "";
-}
+std::string Percent(const std::optional<double>& part) { return part ? Fixed(100 * *part, 1) : ""; }
 
 // With the marks of AddMarks.
 std::string WorkersText(Row row) {
@@ -224,8 +223,8 @@ SummaryRow RowOfClass(Row row, const WorkerClass& workers, bool rest) {
       Tr(rest                        ? TrNoop("- others: $1%")
          : workers.ranks.size() == 1 ? TrNoop("- worker $0: $1%")
                                      : TrNoop("- workers $0: $1%"),
-         absl::StrJoin(workers.ranks, Tr(", ")), absl::StrFormat("%.0f", 100 * workers.share));
-  line.configuration.workers = static_cast<int>(workers.ranks.size());
+         absl::StrJoin(workers.ranks, Tr(", ")), Fixed(100 * workers.share, 0));
+  line.configuration.workers = workers.ranks.size();
   line.configuration.tried_lrs.clear();
   line.configuration.strategy.uses_servers = false;  // they serve all workers
   line.configuration.strategy.uses_group = true;     // it communicates

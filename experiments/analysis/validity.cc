@@ -1,19 +1,16 @@
-#include "experiments/analysis/validity.h"
-
 #include <algorithm>
 #include <iterator>
 #include <set>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/text/translate.h"
 #include "common/text/units.h"
 #include "experiments/analysis/row_queries.h"
 #include "experiments/analysis/table.h"
 #include "experiments/analysis/verdict.h"
-#include "experiments/design/plan_text.h"
+#include "experiments/design/plan.h"
 
 namespace psring {
 namespace {
@@ -42,7 +39,7 @@ std::string NamesIn(const Rows& rows) {
 std::string MostForeign(const Rows& rows) {
   double most = 0;
   for (const SummaryRow* row : rows) most = std::max(most, row->foreign_cpu_pct);
-  return absl::StrFormat("%.0f", most);
+  return Fixed(most, 0);
 }
 
 // Why the times of `rows` are not valid. `all`: the number of rows of the run.

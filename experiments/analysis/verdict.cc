@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/cli/wrap.h"
 #include "common/text/translate.h"
@@ -14,7 +13,7 @@
 #include "experiments/analysis/findings.h"
 #include "experiments/analysis/row_queries.h"
 #include "experiments/analysis/table.h"
-#include "experiments/design/plan_text.h"
+#include "experiments/design/plan.h"
 
 namespace psring {
 namespace {
@@ -33,7 +32,7 @@ bool IsTimed(const SummaryRow& row, int workers) {
          !(row.link.bits_per_s > 0 && row.configuration.processes() == 1);  // it uses no link
 }
 
-std::string TimeText(double ms) { return absl::StrFormat("%.*f", ms < 100 ? 1 : 0, ms); }
+std::string TimeText(double ms) { return Fixed(ms, ms < 100 ? 1 : 0); }
 
 // Why `best` is faster than `rival`; empty: not known.
 std::string Reason(const SummaryRow& best, const SummaryRow& rival) {
@@ -52,11 +51,10 @@ std::string Reason(const SummaryRow& best, const SummaryRow& rival) {
                               rival_carries = GradientsThroughLink(rival);
   if (best_carries && rival_carries && *rival_carries > kClearlyLonger * *best_carries) {
     const std::string carries = ThreeDigits(*best_carries);
-    return Tr(carries == "1"
-                  ? TrNoop("$0 is faster: with $1 workers, the busiest link carries $2 gradient with "
-                           "$0, and $3 with $4.")
-                  : TrNoop("$0 is faster: with $1 workers, the busiest link carries $2 gradients with "
-                           "$0, and $3 with $4."),
+    return Tr(carries == "1" ? TrNoop("$0 is faster: with $1 workers, the busiest link carries $2 gradient "
+                                      "with $0, and $3 with $4.")
+                             : TrNoop("$0 is faster: with $1 workers, the busiest link carries $2 gradients "
+                                      "with $0, and $3 with $4."),
               name, best.configuration.workers, carries, ThreeDigits(*rival_carries),
               WayText(rival, TrNoop("$0 ($1)")));
   }
@@ -94,10 +92,9 @@ AgainstOne CompareWithOne(const std::vector<SummaryRow>& rows, const SummaryRow&
 
 // "2.70 times as fast as ps-sync (95%: 2.66 to 2.75)".
 std::string FactorText(const PairedComparison& pair, const std::string& than) {
-  const std::string text = Tr("$0 times as fast as $1", absl::StrFormat("%.2f", pair.ratio), than);
+  const std::string text = Tr("$0 times as fast as $1", Fixed(pair.ratio), than);
   if (!pair.interval) return text;
-  return text + Tr(" (95%: $0 to $1)", absl::StrFormat("%.2f", pair.interval->low),
-                   absl::StrFormat("%.2f", pair.interval->high));
+  return text + Tr(" (95%: $0 to $1)", Fixed(pair.interval->low), Fixed(pair.interval->high));
 }
 
 bool HasRate(const SummaryRow& row) { return !row.configuration.simulated() && row.link.bits_per_s > 0; }
@@ -117,8 +114,7 @@ std::string CountAtStart(int workers) {
                                  "Eight", "Nine",  "Ten",  "Eleven", "Twelve"};
   const int place = workers - 2;
   const bool has_word = place >= 0 && place < static_cast<int>(kWords.size());
-  return has_word && CurrentLanguage() == Language::kEnglish ? kWords[static_cast<size_t>(place)]
-                                                             : absl::StrCat(workers);
+  return has_word && CurrentLanguage() == Language::kEnglish ? kWords[place] : absl::StrCat(workers);
 }
 
 // The fastest strategy with other updates and the workers of `best`, or null.
@@ -149,9 +145,8 @@ std::string AccuracyText(const std::vector<SummaryRow>& rows, const SummaryRow& 
   }
   if (late == nullptr) return Tr("compare accuracy, too");
   const std::string seeds = late->trainings == 1 ? Tr("one seed") : Tr("mean of $0 seeds", late->trainings);
-  return Tr("see its accuracy ($0, $1 $2; $3 workers, $4)", absl::StrFormat("%.3f", *late->test_accuracy),
-            NameWithServers(best), absl::StrFormat("%.3f", *prompt->test_accuracy),
-            late->configuration.workers, seeds);
+  return Tr("see its accuracy ($0, $1 $2; $3 workers, $4)", Fixed(*late->test_accuracy, 3),
+            NameWithServers(best), Fixed(*prompt->test_accuracy, 3), late->configuration.workers, seeds);
 }
 
 // The fact that a strategy with other updates is shown to be faster than what is recommended: one process, or

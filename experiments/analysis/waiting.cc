@@ -13,6 +13,16 @@ namespace {
 
 constexpr int64_t kNever = INT64_MIN;
 
+// Means over a worker's steps.
+constexpr std::pair<double WorkerFigures::*, double StepRecord::*> kWorkerMeans[] = {
+    {&WorkerFigures::step_ms, &StepRecord::step_ms},
+    {&WorkerFigures::compute_ms, &StepRecord::compute_ms},
+    {&WorkerFigures::delay_ms, &StepRecord::delay_ms},
+    {&WorkerFigures::comm_busy_ms, &StepRecord::comm_busy_ms},
+    {&WorkerFigures::exposed_comm_ms, &StepRecord::exposed_comm_ms},
+    {&WorkerFigures::activation_message_ms, &StepRecord::activation_message_ms},
+    {&WorkerFigures::gradient_message_ms, &StepRecord::gradient_message_ms}};
+
 // By worker and step: when the gradient was ready. Skipped steps are missing.
 using ReadySteps = std::vector<std::map<int64_t, int64_t>>;
 
@@ -53,7 +63,7 @@ std::vector<const StepRecord*> StepOfAllRanks(const RunRecords& records, int64_t
   return together;
 }
 
-double Milliseconds(int64_t ns) { return 1e-6 * static_cast<double>(ns); }
+double Milliseconds(int64_t ns) { return 1e-6 * ns; }
 
 // A time that is not a number counts as none. Records bound the others.
 int64_t Ns(double ms) { return std::isnan(ms) ? 0 : static_cast<int64_t>(ms * 1e6); }
@@ -89,7 +99,7 @@ std::vector<std::vector<StepWait>> WaitsOf(const StrategyRow& strategy, const Ru
 }
 
 double WaitMs(const std::vector<const StepRecord*>& steps, int rank) {
-  const StepRecord& ours = *steps[static_cast<size_t>(rank)];
+  const StepRecord& ours = *steps[rank];
   std::vector<std::pair<int64_t, int64_t>> waits;
   for (size_t b = 0; b < ours.buckets.size(); ++b) {
     int64_t last_begin = ours.buckets[b].begin_ns;
@@ -99,7 +109,7 @@ double WaitMs(const std::vector<const StepRecord*>& steps, int rank) {
     const int64_t until = std::min(last_begin, ours.buckets[b].end_ns);
     if (until > ours.buckets[b].begin_ns) waits.push_back({ours.buckets[b].begin_ns, until});
   }
-  return 1e-6 * static_cast<double>(BusyNanos(waits));
+  return 1e-6 * BusyNanos(waits);
 }
 
 std::optional<double> MeanWait(const RunRecords& records) {
@@ -122,9 +132,9 @@ double MeanLate(const RunRecords& records) {
     std::vector<double> ready;
     for (const StepRecord* step : together) {
       if (step->buckets.empty()) return 0;
-      ready.push_back(1e-6 * static_cast<double>(step->buckets.front().ready_ns - step->begin_ns));
+      ready.push_back(1e-6 * (step->buckets.front().ready_ns - step->begin_ns));
     }
-    late.push_back(*std::max_element(ready.begin(), ready.end()) - Mean(ready));
+    late.push_back(*std::ranges::max_element(ready) - Mean(ready));
   }
   return late.empty() ? 0 : Mean(late);
 }
@@ -144,26 +154,16 @@ std::vector<WorkerFigures> WorkerFiguresOf(const StrategyRow& strategy, const Ru
   for (size_t rank = 0; rank < records.steps.size(); ++rank) {
     WorkerFigures& worker = workers.emplace_back();
     worker.rank = records.steps[rank].empty() ? static_cast<int>(rank) : records.steps[rank].front().rank;
-    for (size_t i = 0; i < records.steps[rank].size(); ++i) {
-      const StepRecord& step = records.steps[rank][i];
-      if (step.warmup) continue;
+    const std::vector<StepRecord>& steps = records.steps[rank];
+    for (const auto& [of_worker, of_step] : kWorkerMeans) worker.*of_worker = MeanOf(steps, of_step);
+    double waited_ms = 0;
+    for (size_t i = 0; i < steps.size(); ++i) {
+      if (steps[i].warmup) continue;
       worker.steps += 1;
-      worker.step_ms += step.step_ms;
-      worker.compute_ms += step.compute_ms;
-      worker.delay_ms += step.delay_ms;
-      worker.comm_busy_ms += step.comm_busy_ms;
-      worker.exposed_comm_ms += step.exposed_comm_ms;
-      worker.wait_ms += waits[rank][i].waited_ms;
-      worker.activation_message_ms += step.activation_message_ms;
-      worker.gradient_message_ms += step.gradient_message_ms;
+      waited_ms += waits[rank][i].waited_ms;
     }
-    worker.waited_s = 1e-3 * worker.wait_ms;
-    const double steps = std::max(1.0, worker.steps);
-    for (double* figure : {&worker.step_ms, &worker.compute_ms, &worker.delay_ms, &worker.comm_busy_ms,
-                           &worker.exposed_comm_ms, &worker.wait_ms, &worker.activation_message_ms,
-                           &worker.gradient_message_ms}) {
-      *figure /= steps;
-    }
+    worker.waited_s = 1e-3 * waited_ms;
+    worker.wait_ms = waited_ms / std::max(1.0, worker.steps);
     rates.push_back(worker.step_ms > 0 ? 1 / worker.step_ms : 0);
     if (rank >= records.ranks.size()) continue;
     const RankResult& result = records.ranks[rank];
@@ -171,7 +171,7 @@ std::vector<WorkerFigures> WorkerFiguresOf(const StrategyRow& strategy, const Ru
     if (computed_ms > 0) worker.forward_share = result.ddp.forward_ms / computed_ms;
     worker.dropped_gradients = static_cast<double>(result.dropped_gradients);
     if (result.pushes == 0) continue;
-    worker.staleness_mean = static_cast<double>(result.staleness_sum) / static_cast<double>(result.pushes);
+    worker.staleness_mean = static_cast<double>(result.staleness_sum) / result.pushes;
     worker.staleness_max = result.staleness_max;
   }
   if (strategy.shares_steps) {
@@ -187,7 +187,7 @@ std::vector<WorkerFigures> MeanWorkers(const std::vector<RunFigures>& runs) {
   for (size_t rank = 0; rank < runs.front().workers.size(); ++rank) {
     // A run that lost workers has fewer.
     const auto has_rank = [&](const RunFigures& run) { return rank < run.workers.size(); };
-    const auto count = static_cast<double>(std::count_if(runs.begin(), runs.end(), has_rank));
+    const auto count = static_cast<double>(std::ranges::count_if(runs, has_rank));
     WorkerFigures& worker = mean.emplace_back();
     worker.rank = runs.front().workers[rank].rank;
     for (const RunFigures& run : runs) {

@@ -1,5 +1,3 @@
-#include "experiments/design/budget.h"
-
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -8,7 +6,7 @@
 #include "common/text/suggestions.h"
 #include "common/text/translate.h"
 #include "common/workloads/workload.h"
-#include "experiments/design/plan_text.h"
+#include "experiments/design/plan.h"
 #include "experiments/design/rates.h"
 
 namespace psring {
@@ -43,12 +41,12 @@ std::string ShorteningFlags(const CompareOptions& asked, const Plan& plan) {
 absl::Status TooShort(const CompareOptions& asked, double spent_s, const Plan& plan) {
   const double needed_s = spent_s + plan.expected_s + kReportSeconds;
   const bool trains = plan.simulated || !plan.accuracy.empty();
-  return absl::InvalidArgumentError(
-      Tr("--time_budget $0 is too short: $1 of $2 launches$3 and their preparation take about $4; use "
-         "--time_budget $5$6",
-         HumanSeconds(asked.time_budget_s), RoundsText(plan.rounds), plan.cost.size(),
-         trains ? Tr(", the trainings") : "", HumanSeconds(needed_s),
-         HumanSeconds(std::ceil(kMargin * needed_s)), ShorteningFlags(asked, plan)));
+  return InvalidTr(
+      "--time_budget $0 is too short: $1 of $2 launches$3 and their preparation take about $4; use "
+      "--time_budget $5$6",
+      HumanSeconds(asked.time_budget_s), RoundsText(plan.rounds), plan.cost.size(),
+      trains ? Tr(", the trainings") : "", HumanSeconds(needed_s),
+      HumanSeconds(std::ceil(kMargin * needed_s)), ShorteningFlags(asked, plan));
 }
 
 // The recorded workload of the model that is trained; empty: there is none.

@@ -62,7 +62,7 @@ double StepSeconds(const Configuration& configuration, const Probe& probe, int c
 
 double ComputeSeconds(const TrainingOptions& training, const Probe& probe) {
   if (probe.step_samples <= 0) return probe.step_s;
-  return probe.step_s * static_cast<double>(WorkerBatch(training)) / static_cast<double>(probe.step_samples);
+  return probe.step_s * static_cast<double>(WorkerBatch(training)) / probe.step_samples;
 }
 
 ServerPlace PlaceOf(const std::string& placement) {

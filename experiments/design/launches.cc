@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/read_file.h"
 #include "common/io/files.h"
 #include "common/io/json_text.h"
@@ -66,8 +67,7 @@ absl::Status TakeFitted(const std::vector<LaunchNote>& notes, const TrainingOpti
                         Configuration& configuration) {
   const LaunchNote* note = NoteFor(notes, configuration);
   if (note == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--plan_of: that run has no ", configuration.name(), "; omit --plan_of"));
+    return InvalidArgument("--plan_of: that run has no ", configuration.name(), "; omit --plan_of");
   }
   TrainingOptions& training = configuration.training;
   const auto number = [&](const char* flag, int64_t& value) {
@@ -141,7 +141,7 @@ absl::StatusOr<std::vector<LaunchNote>> ListLaunches(const std::string& run) {
     return absl::NotFoundError(
         Tr("'$0' is not a run folder: it has no records/*/*/$1; name a folder under runs/", run, kName));
   }
-  std::sort(found.begin(), found.end());
+  std::ranges::sort(found);
   std::vector<LaunchNote> notes;
   for (const fs::path& path : found) {
     PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path.string()));

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/text/translate.h"
 #include "experiments/design/plan.h"
 #include "trainer/programs/cuts.h"
@@ -58,9 +59,8 @@ std::vector<std::string> CutsOf(const CompareOptions& options, const Layout& lay
 absl::Status CheckAllCuts(const Layout& layout, const std::string& program) {
   PSRING_ASSIGN_OR_RETURN(const NamedProgram named, FindPipelineProgram(program));
   if (layout.pp == 1 || layout.pp * named.chunks == 2) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      Tr("--cuts all compares the places of one cut, but $0 $1 has $2 stages; name their layers",
-         layout.name(), program, layout.pp * named.chunks));
+  return InvalidTr("--cuts all compares the places of one cut, but $0 $1 has $2 stages; name their layers",
+                   layout.name(), program, layout.pp * named.chunks);
 }
 
 // Those that are compared beside the references.
@@ -71,9 +71,8 @@ absl::StatusOr<std::vector<StrategyRow>> StrategiesOf(const CompareOptions& opti
     PSRING_ASSIGN_OR_RETURN(compared.emplace_back(), FindStrategy(name));
   }
   if (!compared.empty()) return compared;
-  return absl::InvalidArgumentError(
-      Tr("layouts are compared with strategies that send gradients, such as ring; name one, not $0",
-         absl::StrJoin(options.strategies, Tr(", "))));
+  return InvalidTr("layouts are compared with strategies that send gradients, such as ring; name one, not $0",
+                   absl::StrJoin(options.strategies, Tr(", ")));
 }
 
 // InvalidArgument: flags or the strategy do not suit `layout`.
@@ -90,8 +89,7 @@ absl::Status CheckLayout(const CompareOptions& options, const StrategyRow& strat
 absl::Status CheckTensorRanks(int ranks, const Probe& probe) {
   if (ranks == 1 || !probe.tensor_ranks || std::ranges::count(*probe.tensor_ranks, ranks) > 0)
     return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      Tr("this model supports only --tp $0", absl::StrJoin(*probe.tensor_ranks, Tr(" or "))));
+  return InvalidTr("this model supports only --tp $0", absl::StrJoin(*probe.tensor_ranks, Tr(" or ")));
 }
 
 std::vector<std::pair<Layout, std::string>> LayoutsInPrograms(const CompareOptions& options) {
@@ -129,8 +127,7 @@ absl::Status CheckTried(const CompareOptions& options, const StrategyRow& strate
   }
   PSRING_ASSIGN_OR_RETURN(const NamedProgram named, FindPipelineProgram(program));
   const int stages = layout.pp * named.chunks, most = static_cast<int>(probe.cuts.size()) + 1;
-  if (layout.pp > 1 && stages > most)
-    return absl::InvalidArgumentError(Tr("the model can be cut into at most $0 stages", most));
+  if (layout.pp > 1 && stages > most) return InvalidTr("the model can be cut into at most $0 stages", most);
   PSRING_RETURN_IF_ERROR(CheckTensorRanks(layout.tp, probe));
   return CheckLayout(options, strategy, layout, program);
 }
@@ -192,11 +189,9 @@ absl::StatusOr<std::vector<Layout>> ParseLayouts(const std::string& text) {
   std::vector<Layout> layouts;
   for (const absl::string_view name : absl::StrSplit(text, ',')) {
     const absl::StatusOr<Layout> layout = ParseLayout(name, kMaxWorkers);
-    if (!layout.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat("--layouts: ", layout.status().message()));
-    }
+    if (!layout.ok()) return InvalidArgument("--layouts: ", layout.status().message());
     if (std::ranges::find(layouts, *layout) != layouts.end()) {
-      return absl::InvalidArgumentError(Tr("$0 names $1 twice; name it once", "--layouts", layout->name()));
+      return InvalidTr("$0 names $1 twice; name it once", "--layouts", layout->name());
     }
     layouts.push_back(*layout);
   }
@@ -241,13 +236,13 @@ absl::Status CheckLayouts(const CompareOptions& options) {
     return CheckPipelineFlags(training, first, options.workers.front());
   }
   if (training.clock == "virtual") {
-    return absl::InvalidArgumentError(Tr("--clock virtual has no model of layouts; omit it, or --layouts"));
+    return InvalidTr("--clock virtual has no model of layouts; omit it, or --layouts");
   }
   if (training.context_parallel != TrainingOptions().context_parallel &&
       std::ranges::none_of(options.layouts, [](const Layout& layout) { return layout.cp > 1; })) {
-    return absl::InvalidArgumentError(
-        Tr("--context_parallel needs a layout that divides sequences; add --layouts cp2, for example, or "
-           "omit it"));
+    return InvalidTr(
+        "--context_parallel needs a layout that divides sequences; add --layouts cp2, for example, or "
+        "omit it");
   }
   PSRING_ASSIGN_OR_RETURN(const std::vector<StrategyRow> strategies, StrategiesOf(options));
   for (const std::string& program : options.programs) {
@@ -264,10 +259,10 @@ absl::Status CheckLayouts(const CompareOptions& options) {
   for (const Layout& layout : options.layouts) {
     for (const int count : MicroBatchesOf(options, layout)) {
       if (count % layout.dp == 0) continue;
-      return absl::InvalidArgumentError(
-          Tr("--micro_batches $0: the $1 replicas of $2 cannot share them equally; use a multiple of $1, "
-             "such as $3, or omit $2",
-             count, layout.dp, layout.name(), (count / layout.dp + 1) * layout.dp));
+      return InvalidTr(
+          "--micro_batches $0: the $1 replicas of $2 cannot share them equally; use a multiple of $1, "
+          "such as $3, or omit $2",
+          count, layout.dp, layout.name(), (count / layout.dp + 1) * layout.dp);
     }
   }
   return absl::OkStatus();
@@ -277,7 +272,7 @@ absl::StatusOr<std::vector<Configuration>> LayoutConfigurations(const CompareOpt
                                                                 const TrainingOptions& training,
                                                                 const Probe& probe, int cores) {
   if (options.cuts == kAllCuts && probe.cuts.empty()) {
-    return absl::InvalidArgumentError(Tr("this model cannot be cut into stages; omit --pp"));
+    return InvalidTr("this model cannot be cut into stages; omit --pp");
   }
   std::vector<Configuration> configurations;
   const auto add = [&](const std::string& strategy, const Layout& layout, const std::string& program,

@@ -10,11 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
-#include "common/cli/delays.h"
 #include "common/text/translate.h"
 #include "experiments/design/estimate.h"
 #include "experiments/design/rates.h"
-#include "experiments/stats/statistics.h"
 #include "ring_worker/schedules/schedule.h"
 #include "trainer/programs/pipeline_flags.h"
 
@@ -114,8 +112,8 @@ absl::StatusOr<std::vector<Configuration>> Configurations(const std::vector<std:
       }
     }
   }
-  std::stable_sort(configurations.begin(), configurations.end(),
-                   [](const Configuration& a, const Configuration& b) { return a.workers < b.workers; });
+  std::ranges::stable_sort(
+      configurations, [](const Configuration& a, const Configuration& b) { return a.workers < b.workers; });
   return configurations;
 }
 
@@ -314,9 +312,8 @@ void PlanCurve(double samples, const Probe& probe, Configuration& configuration)
   // A few points if they are cheap; for a target accuracy, one per 5% of the training.
   constexpr double kTargetPoints = 20;
   constexpr double kSnapshotBytes = 512 << 20;  // of copies of the weights that a live trainer keeps
-  const double kept = configuration.simulated()
-                          ? kTargetPoints
-                          : std::floor(kSnapshotBytes / (4.0 * static_cast<double>(probe.parameters)));
+  const double kept =
+      configuration.simulated() ? kTargetPoints : std::floor(kSnapshotBytes / (4.0 * probe.parameters));
   const double steps = samples / static_cast<double>(configuration.replicas() * configuration.step_samples() *
                                                      std::max(1, training.reference_workers));
   const double train_s = steps * configuration.replicas() * ComputeSeconds(training, probe);
@@ -332,7 +329,7 @@ void SetBatch(int workers, TrainingOptions& training) {
   if (training.global_batch == 0) return;
   const int64_t shares = int64_t{workers / ReplicaRanks(training)} * training.micro_batches *
                          std::max(1, training.reference_workers);
-  training.batch = static_cast<int>(std::max<int64_t>(1, training.global_batch / shares));
+  training.batch = std::max<int64_t>(1, training.global_batch / shares);
 }
 
 absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int workers,
@@ -440,9 +437,7 @@ std::vector<int> RoundOrder(int count, uint64_t seed, int round) {
   std::vector<int> order(static_cast<size_t>(count));
   std::iota(order.begin(), order.end(), 0);
   std::mt19937_64 random(seed * 1000003 + static_cast<uint64_t>(round));
-  for (int i = count - 1; i > 0; --i) {
-    std::swap(order[static_cast<size_t>(i)], order[random() % static_cast<uint64_t>(i + 1)]);
-  }
+  for (int i = count - 1; i > 0; --i) std::swap(order[i], order[random() % static_cast<uint64_t>(i + 1)]);
   return order;
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/options/training_options.h"
 #include "experiments/design/layouts.h"
@@ -51,7 +52,7 @@ struct CompareOptions {
   std::vector<double> lr_factors;
   int repeats = 0;                 // rounds and accuracy trainings; 0: rounds are fitted, one training
   double time_budget_s = 120;      // rounds, steps and samples that are not set are fitted into it
-  bool time_budget_given = false;  // then it is a limit for the whole run (budget.h)
+  bool time_budget_given = false;  // then it is a limit for the whole run (FitIntoBudget)
 };
 
 // How a strategy updates the weights, as the trainer reports it.
@@ -242,5 +243,37 @@ double AccuracySeconds(const Plan& plan, int64_t samples, double trainings, cons
 
 // The order of `count` configurations in a round, shuffled by seed and round.
 std::vector<int> RoundOrder(int count, uint64_t seed, int round);
+
+std::string DescribePlan(const Plan& plan);
+
+// "5 rounds".
+std::string RoundsText(int rounds);
+
+// What speeds and budgets count: "samples", or the "tokens" of texts.
+std::string UnitOf(bool reads_text);
+
+// "2m50s", "12s".
+std::string HumanSeconds(double seconds);
+
+// Seconds, of "180", "180s", "3m", "1h" or "1m30s".
+absl::StatusOr<double> ParseSeconds(const std::string& text);
+
+// Reserved in every time budget for writing the results, in s.
+inline constexpr double kReportSeconds = 2;
+
+// A comparison that takes longer does not start unless the user confirms it or gives --time_budget.
+inline constexpr double kMaxUnaskedSeconds = 600;
+
+// Says how long `plan` takes, and which flags start or shorten it: a --time_budget for all of it, one of
+// kMaxUnaskedSeconds if that is enough for a shorter plan, and --workload if the model has recorded times.
+std::string LongPlanAdvice(const CompareOptions& asked, const Probe& probe, int cores, double spent_s,
+                           const Plan& plan);
+
+// Shortens `plan` until it takes at most `asked.time_budget_s` less `spent_s` (of preparation) and
+// kReportSeconds: first fewer steps, then fewer samples of the accuracy trainings, fewer rounds (at least
+// kFewestRounds), no accuracy trainings, finally down to one round. Keeps what `asked` sets. Adds a note.
+// InvalidArgument: no plan fits; the message names a sufficient time budget and flags that shorten the plan.
+absl::Status FitIntoBudget(const CompareOptions& asked, const Probe& probe, int cores, double spent_s,
+                           Plan& plan);
 
 }  // namespace psring

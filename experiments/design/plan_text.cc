@@ -1,5 +1,3 @@
-#include "experiments/design/plan_text.h"
-
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -15,6 +13,7 @@
 #include "common/text/translate.h"
 #include "common/text/units.h"
 #include "experiments/design/estimate.h"
+#include "experiments/design/plan.h"
 
 namespace psring {
 
@@ -65,8 +64,8 @@ void AddPipelineNotes(Plan& plan) {
     const std::string note =
         Tr("$0: a replica's step is $1 x $2 samples (--micro_batches x --batch); without messages a worker "
            "would be idle in $3% of it ($4)",
-           configuration.layout(), training.micro_batches, training.batch,
-           absl::StrFormat("%.0f", 100 * BubbleOf(training)), training.program);
+           configuration.layout(), training.micro_batches, training.batch, Fixed(100 * BubbleOf(training), 0),
+           training.program);
     if (std::ranges::count(plan.notes, note) == 0) plan.notes.push_back(note);
   }
 }
@@ -122,10 +121,10 @@ absl::StatusOr<double> ParseSeconds(const std::string& text) {
   } else if (const std::optional<absl::Duration> with_units = ParseDurationText(text)) {
     duration = *with_units;
   } else if (!absl::ParseDuration(text, &duration)) {
-    return absl::InvalidArgumentError(Tr("'$0' is not a time; write 90s, 3m or 1h", text));
+    return InvalidTr("'$0' is not a time; write 90s, 3m or 1h", text);
   }
   if (duration <= absl::ZeroDuration() || duration == absl::InfiniteDuration()) {
-    return absl::InvalidArgumentError(Tr("'$0' is not a positive time", text));
+    return InvalidTr("'$0' is not a positive time", text);
   }
   return absl::ToDoubleSeconds(duration);
 }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/io/csv.h"
 
 namespace psring {
@@ -24,7 +25,7 @@ std::vector<double> RatesToTry(const CompareOptions& options, const Configuratio
   std::vector<double> rates = options.lr_factors;
   for (double& rate : rates) rate *= configuration.update.lr;
   if (rates.empty() && options.lrs.size() > 1) rates = options.lrs;
-  std::sort(rates.begin(), rates.end());
+  std::ranges::sort(rates);
   return rates;
 }
 
@@ -43,8 +44,8 @@ absl::Status PickRates(std::vector<TriedRate>& tried) {
       if (better) best = &rate;
     }
     if (best == nullptr) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          row.strategy, " x ", row.workers, " diverged with every learning rate; use lower ones"));
+      return FailedPrecondition(row.strategy, " x ", row.workers,
+                                " diverged with every learning rate; use lower ones");
     }
     best->picked = true;
   }
@@ -93,7 +94,7 @@ absl::StatusOr<std::vector<TriedRate>> RatesFromCsv(const std::string& csv) {
     if (!any) break;
     TriedRate rate{.strategy = file.Field("strategy").text};
     PSRING_ASSIGN_OR_RETURN(const int64_t workers, file.WholeNumber("workers", 1, INT32_MAX));
-    rate.workers = static_cast<int>(workers);
+    rate.workers = workers;
     PSRING_ASSIGN_OR_RETURN(rate.lr, file.Number("lr", 0, kMax));
     if (!file.Field("validation_accuracy").text.empty()) {
       PSRING_ASSIGN_OR_RETURN(rate.accuracy, file.Number("validation_accuracy", 0, kMax));

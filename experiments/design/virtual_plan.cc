@@ -3,7 +3,6 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
-#include "common/cli/delays.h"
 #include "common/text/translate.h"
 #include "experiments/design/estimate.h"
 #include "experiments/design/plan.h"

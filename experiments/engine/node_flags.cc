@@ -27,19 +27,17 @@ void AddNodeFlags(CLI::App& verb, NodesOptions& nodes) {
   AddNodeFlag(verb, kMachines, "--nproc_per_node", nodes.per_node, "N",
               "Processes on each machine, instead of --workers; workers are this times --ranks_per_process",
               WholeNumber(1, kMaxWorkers));
-  AddNodeFlag(
-      verb, InHelpAll(kMachines), "--node_rank", nodes.node, "I",
-      "Index of this machine; machine 0 coordinates and prints the result [the number that srun, mpirun or a "
-      "Kubernetes Indexed Job gave this process, else 0]",
-      WholeNumber(0, kMaxWorkers - 1));
+  AddNodeFlag(verb, InHelpAll(kMachines), "--node_rank", nodes.node, "I",
+              "Index of this machine; machine 0 coordinates and prints the result [the number that srun, "
+              "mpirun or a Kubernetes Indexed Job gave this process, else 0]",
+              WholeNumber(0, kMaxWorkers - 1));
   AddNodeFlag(verb, InHelpAll(kMachines), "--master_addr", nodes.master_addr, "HOST",
               "Node 0's name or address [MASTER_ADDR, else under srun the first host of the step]",
               CheckName);
-  AddNodeFlag(
-      verb, InHelpAll(kMachines), "--master_port", nodes.master_port, "PORT",
-      "Port on which node 0 listens for the others [MASTER_PORT, else under srun one derived from the job, "
-      "else 29500]",
-      WholeNumber(1, 65535));
+  AddNodeFlag(verb, InHelpAll(kMachines), "--master_port", nodes.master_port, "PORT",
+              "Port on which node 0 listens for the others [MASTER_PORT, else under srun one derived from "
+              "the job, else 29500]",
+              WholeNumber(1, 65535));
   AddNodeFlag(verb, InHelpAll(kMachines), "--bind", nodes.network.bind, "ADDRESS",
               "Address of this machine on which its processes listen; default: the loopback, or with several "
               "machines the address of the route to node 0",

@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <string>
 
 #include "common/base/check.h"
 #include "common/base/own_process.h"

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <deque>
-#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -109,9 +108,9 @@ class Launch {
       }
     }
     // Without pidfd in the kernel, the end of a child is found by polling.
-    const int64_t longest_ms = std::any_of(children_.begin(), children_.end(), Unwatched) ? 50
-                               : spec_.check != nullptr || spec_.is_lost != nullptr       ? 200
-                                                                                          : 1000;
+    const int64_t longest_ms = std::ranges::any_of(children_, Unwatched)            ? 50
+                               : spec_.check != nullptr || spec_.is_lost != nullptr ? 200
+                                                                                    : 1000;
     const int64_t left_ms = absl::ToInt64Milliseconds(until - MonotonicNow());
     const int ready =
         poll(fds.data(), fds.size(), static_cast<int>(std::clamp<int64_t>(left_ms + 1, 0, longest_ms)));
@@ -142,15 +141,15 @@ class Launch {
 
   bool OnlyServersRun() const { return !spec_.others_elsewhere && NoneButServersRun(); }
   bool NoneButServersRun() const {
-    return std::none_of(children_.begin(), children_.end(),
-                        [](const Child& child) { return child.process.running && !child.spec->serves; });
+    return std::ranges::none_of(
+        children_, [](const Child& child) { return child.process.running && !child.spec->serves; });
   }
 
   void Read(size_t i, int source) {
     Child& child = children_[i];
     LineReader& reader = source == 0 ? child.out : child.err;
     reader.Read([&](const std::string& line) {
-      if (source == 0 && spec_.on_line(static_cast<int>(i), line)) return;
+      if (source == 0 && spec_.on_line(i, line)) return;
       child.Keep(line, spec_.is_noise(line));
     });
   }
@@ -168,9 +167,8 @@ class Launch {
     --running_;
     if (child.process.Succeeded() || ending_ || Survives(i)) return;
     // If several children fail at once, a signal is likely the cause and an exit code the consequence.
-    if (first_failed_ < 0 ||
-        (child.process.Signalled() && !children_[static_cast<size_t>(first_failed_)].process.Signalled())) {
-      first_failed_ = static_cast<int>(i);
+    if (first_failed_ < 0 || (child.process.Signalled() && !children_[first_failed_].process.Signalled())) {
+      first_failed_ = i;
     }
   }
 
@@ -178,7 +176,7 @@ class Launch {
     for (size_t i = 0; i < children_.size() && spec_.is_lost != nullptr; ++i) {
       Child& child = children_[i];
       if (!child.process.running || child.spec->serves || child.lost) continue;
-      child.lost = spec_.is_lost(static_cast<int>(i));
+      child.lost = spec_.is_lost(i);
       if (child.lost) kill(child.process.pid, SIGKILL);  // a stopped process ignores other signals
     }
   }
@@ -187,25 +185,25 @@ class Launch {
   bool Survives(size_t i) {
     Child& child = children_[i];
     if (child.lost) {
-      spec_.on_lost(static_cast<int>(i));
+      spec_.on_lost(i);
       return true;
     }
     const bool killed = child.process.Signalled() || child.process.EndedWith(128 + SIGTERM);
     if (!killed) return false;
     const std::string what = absl::StrCat(child.spec->name, " ", child.process.HowItEnded());
     if (child.spec->serves && OnlyServersRun() && !spec_.several_nodes) {
-      spec_.on_death(static_cast<int>(i), what, /*again=*/false);
+      spec_.on_death(i, what, /*again=*/false);
       return true;
     }
     if (child.spec->may_return && restarted_ < spec_.restarts) {
       Drain(i);
       ++restarted_;
       if (!StartChild(child).ok()) return false;
-      spec_.on_death(static_cast<int>(i), what, /*again=*/true);
+      spec_.on_death(i, what, /*again=*/true);
       return true;
     }
     if (!child.spec->may_die || (NoneButServersRun() && !spec_.others_elsewhere)) return false;
-    spec_.on_death(static_cast<int>(i), what, /*again=*/false);
+    spec_.on_death(i, what, /*again=*/false);
     return true;
   }
 
@@ -247,7 +245,7 @@ class Launch {
     std::vector<std::string> missing;
     for (size_t i = 0; i < children_.size(); ++i) {
       if (!children_[i].process.running) continue;
-      const std::string known = spec_.last_known(static_cast<int>(i));
+      const std::string known = spec_.last_known(i);
       missing.push_back(known.empty() ? children_[i].spec->name
                                       : absl::StrCat(children_[i].spec->name, " (", known, ")"));
     }
@@ -258,7 +256,7 @@ class Launch {
   }
 
   absl::Status Describe(int i) const {
-    const Child& child = children_[static_cast<size_t>(i)];
+    const Child& child = children_[i];
     std::string message = absl::StrCat(spec_.what, ": ", child.spec->name, " ", child.process.HowItEnded());
     if (const std::string known = spec_.last_known(i); !known.empty()) absl::StrAppend(&message, ", ", known);
     if (child.last_lines.empty()) {

@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/text/translate.h"
 #include "experiments/launch/temporary_folder.h"
 
@@ -91,9 +92,9 @@ absl::Status CheckSharedMemory(int ranks) {
   }
   const uint64_t needed = kVaderBytes * static_cast<uint64_t>(ranks), free = info.f_bavail * info.f_frsize;
   if (free >= needed) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("Open MPI needs ", needed >> 20, " MiB of /dev/shm, 4 MiB for each rank, and ", free >> 20,
-                   " MiB are free; use --transport tcp, or run: mount -o remount,size=2G /dev/shm"));
+  return FailedPrecondition("Open MPI needs ", needed >> 20, " MiB of /dev/shm, 4 MiB for each rank, and ",
+                            free >> 20,
+                            " MiB are free; use --transport tcp, or run: mount -o remount,size=2G /dev/shm");
 }
 
 // `--mca` settings take precedence over the machine's configuration, and ranks inherit them.
@@ -157,13 +158,11 @@ absl::StatusOr<MpirunCommand> MpichCommand(const std::string& mpirun, const std:
 }  // namespace
 
 absl::StatusOr<MpirunCommand> FindMpirun(const MpirunOptions& options) {
-  if (options.ranks < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("mpirun: ", options.ranks, " ranks: at least 1"));
-  }
+  if (options.ranks < 1) return InvalidArgument("mpirun: ", options.ranks, " ranks: at least 1");
   const std::vector<std::string> transports = {"auto", "shm", "tcp"};
-  if (std::find(transports.begin(), transports.end(), options.transport) == transports.end()) {
-    return absl::InvalidArgumentError(absl::StrCat("mpi has no transport '", options.transport, "': one of ",
-                                                   absl::StrJoin(transports, ", ")));
+  if (std::ranges::find(transports, options.transport) == transports.end()) {
+    return InvalidArgument("mpi has no transport '", options.transport, "': one of ",
+                           absl::StrJoin(transports, ", "));
   }
   PSRING_ASSIGN_OR_RETURN(const FoundMpirun found, FindOf(options.family));
   absl::StatusOr<MpirunCommand> command = found.family == kMpich

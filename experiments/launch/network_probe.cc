@@ -1,5 +1,3 @@
-#include "experiments/launch/network_probe.h"
-
 #include <algorithm>
 #include <climits>
 #include <map>
@@ -17,6 +15,7 @@
 #include "common/net/address.h"
 #include "common/net/authentication.h"
 #include "common/net/tcp_socket.h"
+#include "experiments/launch/nodes.h"
 #include "experiments/machine/connections.h"
 
 namespace psring {
@@ -152,8 +151,7 @@ absl::StatusOr<std::vector<std::vector<double>>> RunProbe(Rendezvous& rendezvous
   const MonotonicTime deadline = MonotonicNow() + rendezvous.options().timeout;
   const std::set<int> peers = PeersOf(own, phases);
   Connections connections;
-  PSRING_RETURN_IF_ERROR(
-      connections.Listen(addresses[static_cast<size_t>(own)], secret, {peers.upper_bound(own), peers.end()}));
+  PSRING_RETURN_IF_ERROR(connections.Listen(addresses[own], secret, {peers.upper_bound(own), peers.end()}));
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> published,
                           rendezvous.Exchange(absl::StrCat(name, "/addresses"), connections.published()));
   for (const int node : peers) {

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/io/json_object.h"
 #include "common/io/json_text.h"
 #include "common/text/peer_text.h"
@@ -24,8 +23,8 @@ constexpr int kMaxOrderedLaunches = 1 << 20;  // of a benchmark's plan
 constexpr double kLongestDeadlineS = 365 * 24 * 3600.0;
 
 bool HasStrategy(const std::vector<std::string>& strategies, const std::string& strategy) {
-  return std::any_of(strategies.begin(), strategies.end(),
-                     [&](const std::string& own) { return BaseName(own) == BaseName(strategy); });
+  return std::ranges::any_of(strategies,
+                             [&](const std::string& own) { return BaseName(own) == BaseName(strategy); });
 }
 
 // Copies what node 0 plans for each launch from `from` to `to`.
@@ -37,9 +36,7 @@ void CopyPlanned(const TrainingOptions& from, const NodeSetup& own, TrainingOpti
   to.eval_every = from.eval_every;
   to.seed = from.seed;
   if (HasStrategy(own.strategies, from.strategy)) to.strategy = from.strategy;
-  if (std::find(own.servers.begin(), own.servers.end(), from.servers) != own.servers.end()) {
-    to.servers = from.servers;
-  }
+  if (std::ranges::find(own.servers, from.servers) != own.servers.end()) to.servers = from.servers;
   if (std::ranges::count(own.server_wires, from.server_wire) > 0) to.server_wire = from.server_wire;
   if (!from.evaluate) to.evaluate = false;
   // A share of the global batch (SetBatch).
@@ -87,13 +84,12 @@ absl::Status CheckAgainstOwn(TrainingOptions training, int workers, const NodeSe
   training.resume = own.resume;
   const std::vector<std::string> known = TrainingArguments(own);
   for (const std::string& flag : TrainingArguments(training)) {
-    if (std::find(known.begin(), known.end(), flag) == known.end()) {
-      return absl::InvalidArgumentError(absl::StrCat("this node was not started with ", flag));
+    if (std::ranges::find(known, flag) == known.end()) {
+      return InvalidArgument("this node was not started with ", flag);
     }
   }
   if (training.ranks_per_process == own.ranks_per_process) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("this node was started with --ranks_per_process=", own.ranks_per_process));
+  return InvalidArgument("this node was started with --ranks_per_process=", own.ranks_per_process);
 }
 
 }  // namespace
@@ -126,12 +122,10 @@ absl::StatusOr<NodeOrder> NodeOrderFromJson(const std::string& text) {
   PSRING_ASSIGN_OR_RETURN(order.probes, json.Bool("probes"));
   if (order.probes) return order;
   PSRING_ASSIGN_OR_RETURN(order.what, json.Text("what", kMaxNameBytes));
-  if (OneLine(order.what) != order.what) {
-    return absl::InvalidArgumentError("\"what\" has control characters");
-  }
+  if (OneLine(order.what) != order.what) return absl::InvalidArgumentError("\"what\" has control characters");
   PSRING_ASSIGN_OR_RETURN(order.deadline_s, json.Number("deadline_s", 0, kLongestDeadlineS));
   PSRING_ASSIGN_OR_RETURN(const int64_t port, json.WholeNumber("store_port", 1, 65535));
-  order.store_port = static_cast<int>(port);
+  order.store_port = port;
   PSRING_ASSIGN_OR_RETURN(order.bench_launch, json.WholeNumber("bench_launch", -1, kMaxOrderedLaunches));
   if (order.bench_launch >= 0) return order;
   PSRING_ASSIGN_OR_RETURN(order.training, json.Texts("training", kMaxFlags, kMaxFlagBytes));
@@ -168,15 +162,14 @@ absl::StatusOr<TrainingJob> JobOf(const NodeOrder& order, const NodeSetup& own, 
   SubstitutePaths(own.training, folder, job.training);
   job.layout.processes = order.workers / each;
   if (order.workers % each != 0 || job.layout.processes > job.layout.capacity()) {
-    return absl::InvalidArgumentError(absl::StrCat("this node was started for up to ",
-                                                   own.layout.capacity() * each, " workers in processes of ",
-                                                   each, ", not for ", order.workers));
+    return InvalidArgument("this node was started for up to ", own.layout.capacity() * each,
+                           " workers in processes of ", each, ", not for ", order.workers);
   }
   if (!order.has_servers) return job;
   job.servers = ServersOf(job.training, job.workers);
   if (job.training.server_placement == "dedicated" && job.servers > job.layout.server_nodes) {
-    return absl::InvalidArgumentError(absl::StrCat("this node was started with ", job.layout.server_nodes,
-                                                   " nodes for servers, not with ", job.servers));
+    return InvalidArgument("this node was started with ", job.layout.server_nodes,
+                           " nodes for servers, not with ", job.servers);
   }
   return job;
 }
@@ -186,8 +179,8 @@ absl::StatusOr<std::vector<std::string>> NamedRecords(const std::string& text,
   std::vector<std::string> names;
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     std::string name(line);
-    const auto known = std::find(expected.begin(), expected.end(), name);
-    if (known == expected.end() || std::find(names.begin(), names.end(), name) != names.end()) {
+    const auto known = std::ranges::find(expected, name);
+    if (known == expected.end() || std::ranges::find(names, name) != names.end()) {
       return absl::InvalidArgumentError("it names an unknown file, or a file twice");
     }
     names.push_back(std::move(name));

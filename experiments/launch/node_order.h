@@ -22,7 +22,7 @@ namespace psring {
 struct NodeOrder {
   bool over = false;    // the run is over; only `failure` is set
   std::string failure;  // with `over`: why the run failed; empty: it succeeded
-  bool probes = false;  // only measure the network (network_probe.h); no other field is set
+  bool probes = false;  // only measure the network (RunProbe); no other field is set
   std::string what;     // "ring x 4"
   double deadline_s = 0;
   int bench_launch = -1;              // a benchmark's launch; then only `store_port` is set of the following

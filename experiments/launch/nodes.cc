@@ -13,7 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
-#include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/cuda/cuda_device.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
@@ -47,8 +47,8 @@ bool WasKilled(const absl::Status& status) {
 absl::Status CheckNames(const std::vector<std::string>& names) {
   for (size_t node = 0; node < names.size(); ++node) {
     if (names[node].empty() || names[node].size() > kMaxHostNameBytes) {
-      return absl::InvalidArgumentError(absl::StrCat("node ", node, " sent a name or address of ",
-                                                     names[node].size(), " bytes; start it with psring"));
+      return InvalidArgument("node ", node, " sent a name or address of ", names[node].size(),
+                             " bytes; start it with psring");
     }
   }
   return absl::OkStatus();
@@ -81,11 +81,11 @@ absl::StatusOr<std::string> OnClock(const ClockMap& clock, const std::string& na
   if (!absl::StartsWith(name, "trace-")) return text;
   Json trace = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   Json& events = trace.is_object() ? trace["traceEvents"] : trace;
-  if (!events.is_array()) return absl::InvalidArgumentError(absl::StrCat(name, " is not a trace"));
+  if (!events.is_array()) return InvalidArgument(name, " is not a trace");
   for (Json& event : events) {
     if (event.is_object() && event.contains("ts") && event["ts"].is_number()) {
       const auto ns = static_cast<int64_t>(std::llround(1e3 * event["ts"].get<double>()));
-      event["ts"] = 1e-3 * static_cast<double>(clock.Theirs(ns));
+      event["ts"] = 1e-3 * clock.Theirs(ns);
     }
   }
   return trace.dump();
@@ -114,7 +114,7 @@ absl::StatusOr<std::unique_ptr<Nodes>> Nodes::Join(const NodesOptions& options,
   PSRING_RETURN_IF_ERROR(CheckNames(nodes->hosts_));
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> clocks,
                           nodes->rendezvous_->Exchange("clocks", ThisClock()));
-  nodes->own_clock_ = clocks[static_cast<size_t>(options.node)] != clocks[0];
+  nodes->own_clock_ = clocks[options.node] != clocks[0];
   return nodes;
 }
 
@@ -301,9 +301,7 @@ absl::StatusOr<NodeTask> Nodes::TrainingTask(const NodeOrder& order, const NodeS
   NodeTask task{.processes = part.processes,
                 .ranks_per_process = job.training.ranks_per_process,
                 .records = RecordNames(job, part)};
-  for (const int process : part.processes) {
-    task.children.push_back(TrainerProcess(job, machine, process));
-  }
+  for (const int process : part.processes) task.children.push_back(TrainerProcess(job, machine, process));
   for (const int server : part.servers) task.children.push_back(ServerProcess(job, machine, server));
   return task;
 }
@@ -378,18 +376,18 @@ absl::Status Nodes::FollowOne(const NodeOrder& order, NodeTask task, const std::
   };
   spec.check = [this] { return ReportedFailure(); };
   spec.is_lost = [&](int child) {
-    const int each = task.ranks_per_process, first = task.processes[static_cast<size_t>(child)] * each;
+    const int each = task.ranks_per_process, first = task.processes[child] * each;
     return order.outlives_workers && AnyLost(first, each);
   };
   spec.on_lost = [&](int child) {
-    display.Note(Tr("$0 no longer responded: the others ended the job without it",
-                    spec.children[static_cast<size_t>(child)].name));
+    display.Note(
+        Tr("$0 no longer responded: the others ended the job without it", spec.children[child].name));
   };
   // Only node 0 can tell the job's store that a process has ended, which may not have joined.
   spec.on_death = [&](int child, const std::string& what, bool) {
     display.Note(Tr("$0; the others continue", what));
     if (static_cast<size_t>(child) >= task.processes.size()) return;  // a server
-    (void)rendezvous_->Set(Key("died", task.processes[static_cast<size_t>(child)]),
+    (void)rendezvous_->Set(Key("died", task.processes[child]),
                            absl::StrCat(what, " on node ", options_.node, " (", host(options_.node), ")"));
   };
   ClockOffset before, after;

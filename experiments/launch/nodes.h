@@ -19,15 +19,16 @@
 #include "absl/time/time.h"
 #include "common/base/deadline.h"
 #include "common/net/clock_offset.h"
+#include "common/net/job_secret.h"
 #include "common/rendezvous/launched_as.h"
 #include "common/rendezvous/own_address.h"
 #include "common/rendezvous/rendezvous.h"
 #include "experiments/launch/interrupt.h"
 #include "experiments/launch/launcher.h"
-#include "experiments/launch/network_probe.h"
 #include "experiments/launch/node_order.h"
 #include "experiments/launch/progress.h"
 #include "experiments/launch/training_job.h"
+#include "experiments/machine/network_report.h"
 
 namespace psring {
 
@@ -98,8 +99,8 @@ class Nodes {
 
   const NodesOptions& options() const { return options_; }
   bool leads() const { return options_.node == 0; }
-  const std::string& address(int node) const { return addresses_[static_cast<size_t>(node)]; }
-  const std::string& host(int node) const { return hosts_[static_cast<size_t>(node)]; }
+  const std::string& address(int node) const { return addresses_[node]; }
+  const std::string& host(int node) const { return hosts_[node]; }
   // "a at 10.0.0.1", of each node.
   std::vector<std::string> Machines() const;
   // Accuracy of the conversion of other nodes' times to node 0's clock in the last gathered launch; 0 if all
@@ -182,5 +183,14 @@ class Nodes {
   int launch_ = 0;
   bool ended_ = false;
 };
+
+// Measures the network between machines: this process's part of the phases; all processes of `rendezvous`
+// call it. Returns the figures of all flows of all phases (s or bytes/s). `addresses`: of all nodes; `name`:
+// the same on all, and different in each call. Errors name the node at fault.
+absl::StatusOr<std::vector<std::vector<double>>> RunProbe(Rendezvous& rendezvous,
+                                                          const std::vector<std::string>& addresses,
+                                                          const std::string& name, const JobSecret& secret,
+                                                          const std::vector<ProbePhase>& phases,
+                                                          const Interrupt& interrupt);
 
 }  // namespace psring

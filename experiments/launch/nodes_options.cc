@@ -1,8 +1,8 @@
 // How many nodes there are, which one this is, and where the others find node 0.
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/net/address.h"
 #include "common/text/peer_text.h"
 #include "common/text/translate.h"
@@ -51,10 +51,10 @@ absl::Status UseLauncher(const absl::StatusOr<NodeLauncher>& launcher, NodesOpti
   if (options.several()) {
     PSRING_RETURN_IF_ERROR(launcher.status());
     if (options.node < 0 && launcher->nodes > 0 && launcher->nodes != options.nodes) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          launcher->name, " started ", launcher->nodes, launcher->nodes == 1 ? " process" : " processes",
-          " for --nnodes ", options.nodes, ": start one psring on each machine (srun --ntasks-per-node 1, ",
-          "mpirun --map-by ppr:1:node), or give --node_rank"));
+      return InvalidArgument(launcher->name, " started ", launcher->nodes,
+                             launcher->nodes == 1 ? " process" : " processes", " for --nnodes ",
+                             options.nodes, ": start one psring on each machine (srun --ntasks-per-node 1, ",
+                             "mpirun --map-by ppr:1:node), or give --node_rank");
     }
     if (options.node < 0) options.node = launcher->node;
     if (options.master_addr.empty()) options.master_addr = launcher->master_addr;
@@ -71,15 +71,14 @@ absl::Status CheckNodes(const NodesOptions& options) {
     return absl::InvalidArgumentError("--bind and --interface both select the network; use one of them");
   }
   if (options.node < 0 || options.node >= options.nodes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--node_rank ", options.node, " of --nnodes ", options.nodes, ": nodes count from 0"));
+    return InvalidArgument("--node_rank ", options.node, " of --nnodes ", options.nodes,
+                           ": nodes count from 0");
   }
   if (options.several() && options.master_addr.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--nnodes ", options.nodes, " needs --master_addr, the address of node 0"));
+    return InvalidArgument("--nnodes ", options.nodes, " needs --master_addr, the address of node 0");
   }
   if (!options.several() && !options.master_addr.empty()) {
-    return absl::InvalidArgumentError(Tr("--master_addr is for several machines; give --nnodes or omit it"));
+    return InvalidTr("--master_addr is for several machines; give --nnodes or omit it");
   }
   return absl::OkStatus();
 }

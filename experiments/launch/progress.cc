@@ -1,6 +1,5 @@
 #include "experiments/launch/progress.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
@@ -67,7 +66,7 @@ void LaunchProgress::Note(const ProgressEvent& event, int64_t now_ns) {
     evaluation_ = event;
     evaluation_now_ns_ = now_ns;
   }
-  ProgressEvent& last = ranks_[static_cast<size_t>(event.rank)];
+  ProgressEvent& last = ranks_[event.rank];
   if (event.steps == 0) {  // the event has no counts
     last.event = event.event;
   } else {
@@ -77,18 +76,18 @@ void LaunchProgress::Note(const ProgressEvent& event, int64_t now_ns) {
 
 std::optional<double> LaunchProgress::EvaluationLeftSeconds() const {
   if (evaluation_.evaluated == 0 || evaluation_.evaluated >= evaluation_.to_evaluate) return std::nullopt;
-  const double took_s = 1e-9 * static_cast<double>(evaluation_now_ns_ - evaluation_begin_ns_);
+  const double took_s = 1e-9 * (evaluation_now_ns_ - evaluation_begin_ns_);
   return took_s * static_cast<double>(evaluation_.to_evaluate - evaluation_.evaluated) /
          static_cast<double>(evaluation_.evaluated);
 }
 
 bool LaunchProgress::HasStepped(int rank) const {
-  return rank >= 0 && rank < static_cast<int>(ranks_.size()) && ranks_[static_cast<size_t>(rank)].step > 0;
+  return rank >= 0 && rank < static_cast<int>(ranks_.size()) && ranks_[rank].step > 0;
 }
 
 std::string LaunchProgress::LastKnown(int rank) const {
   if (rank < 0 || rank >= static_cast<int>(ranks_.size())) return "";
-  const ProgressEvent& last = ranks_[static_cast<size_t>(rank)];
+  const ProgressEvent& last = ranks_[rank];
   if (last.event.empty()) return "it never reported progress";
   if (last.event == "start") return "it started but did not become ready";
   if (last.event == "evaluating" || last.event == "evaluate") return "last seen in its evaluation";
@@ -111,18 +110,15 @@ std::string LaunchProgress::LastKnownOfLast(int first, int count) const {
 
 std::string LaunchProgress::Bar() const {
   const ProgressEvent& last = ranks_[Last(0, ranks_.size())];
-  const double done =
-      last.steps > 0 ? std::clamp(static_cast<double>(last.step) / static_cast<double>(last.steps), 0.0, 1.0)
-                     : 0;
+  const double done = last.steps > 0 ? std::clamp(static_cast<double>(last.step) / last.steps, 0.0, 1.0) : 0;
   const int filled = static_cast<int>(done * kBarWidth);
   std::string bar = absl::StrCat("[", std::string(static_cast<size_t>(filled), '#'),
                                  std::string(static_cast<size_t>(kBarWidth - filled), '.'), "] ");
-  const bool evaluating = std::any_of(ranks_.begin(), ranks_.end(), [](const ProgressEvent& event) {
+  const bool evaluating = std::ranges::any_of(ranks_, [](const ProgressEvent& event) {
     return event.event == "evaluating" || event.event == "evaluate";
   });
   if (evaluating && evaluation_.to_evaluate > 0) {
-    const double done =
-        static_cast<double>(evaluation_.evaluated) / static_cast<double>(evaluation_.to_evaluate);
+    const double done = static_cast<double>(evaluation_.evaluated) / evaluation_.to_evaluate;
     return absl::StrFormat("%sevaluating %.0f%%", bar, 100 * std::min(done, 1.0));
   }
   if (evaluating) return bar + "evaluating";

@@ -13,6 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/errors.h"
 #include "common/io/hash.h"
 #include "common/net/host_identity.h"
 
@@ -85,10 +86,10 @@ absl::StatusOr<TemporaryFolder> TemporaryFolder::Create(const std::string& base,
   RemoveLeftOvers(parent, prefix);
   std::string name = (fs::path(parent) / absl::StrCat(prefix, "XXXXXX")).string();
   if (mkdtemp(name.data()) == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPrecondition(
         "cannot create a folder in ", parent, variable.empty() ? "" : absl::StrCat(" (", variable, ")"), ": ",
         std::strerror(errno), "; ",
-        remedy.empty() ? "set TMPDIR to an existing folder that this user can write to" : remedy));
+        remedy.empty() ? "set TMPDIR to an existing folder that this user can write to" : remedy);
   }
   return TemporaryFolder(name, MakeLock(name));
 }

@@ -12,9 +12,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <limits>
 #include <numeric>
 #include <thread>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
@@ -27,17 +27,7 @@ constexpr size_t kBlock = 256 << 10;
 // How long a measurement continues while a connection has received nothing, in s.
 constexpr double kMaxPatience = 5;
 
-bool SendAll(int fd, const char* data, size_t bytes) {
-  while (bytes > 0) {
-    const ssize_t sent = send(fd, data, bytes, MSG_NOSIGNAL);
-    if (sent <= 0) return false;
-    data += sent;
-    bytes -= static_cast<size_t>(sent);
-  }
-  return true;
-}
-
-double SecondsSince(int64_t begin_ns) { return 1e-9 * static_cast<double>(MonotonicNanos() - begin_ns); }
+double SecondsSince(int64_t begin_ns) { return 1e-9 * (MonotonicNanos() - begin_ns); }
 
 void Sleep(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
@@ -157,7 +147,8 @@ absl::StatusOr<std::vector<double>> MeasureRates(std::vector<SocketPair> connect
   for (size_t i = 0; i < connections.size(); ++i) {
     threads.emplace_back([&stop, fd = connections[i].near.get()] {
       const std::vector<char> block(kBlock);
-      while (!stop && SendAll(fd, block.data(), block.size())) {
+      const Limit none(std::numeric_limits<double>::infinity());
+      while (!stop && Send(fd, block.data(), block.size(), none).ok()) {
       }
     });
     threads.emplace_back([&received, i, fd = connections[i].far.get()] {
@@ -167,7 +158,7 @@ absl::StatusOr<std::vector<double>> MeasureRates(std::vector<SocketPair> connect
   }
   Sleep(warmup);
   std::vector<double> rates;
-  for (const std::atomic<int64_t>& bytes : received) rates.push_back(static_cast<double>(bytes));
+  for (const std::atomic<int64_t>& bytes : received) rates.push_back(bytes);
   const int64_t begin = MonotonicNanos();
   const auto one_had_nothing = [&] {
     for (size_t i = 0; i < rates.size(); ++i) {
@@ -299,13 +290,13 @@ absl::StatusOr<double> ReceiveRate(int socket, double warmup, double seconds, do
       PSRING_RETURN_IF_ERROR(limit.Check());
       PSRING_ASSIGN_OR_RETURN(const size_t got, ReceiveSome(socket, block.data() + at, kEndBlock - at));
       at += got;
-      all += static_cast<double>(got);
+      all += got;
       const double now_s = SecondsSince(begin);
       // Counting begins and ends with an arrival.
       if (now_s <= warmup) {
         from_s = now_s;
       } else if (now_s <= warmup + seconds) {
-        counted += static_cast<double>(got);
+        counted += got;
         until_s = now_s;
       }
     }

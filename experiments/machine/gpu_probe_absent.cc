@@ -1,5 +1,5 @@
 #include "common/text/translate.h"
-#include "experiments/machine/gpu_probe.h"
+#include "experiments/machine/machine.h"
 
 namespace psring {
 

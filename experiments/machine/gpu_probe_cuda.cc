@@ -2,7 +2,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
-#include "experiments/machine/gpu_probe.h"
+#include "experiments/machine/machine.h"
 
 namespace psring {
 

@@ -14,7 +14,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <set>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -52,7 +51,7 @@ double CpuSeconds(int who) {
   rusage usage{};
   getrusage(who, &usage);
   return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-         1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+         1e-6 * (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
 }
 
 // The kernel's names. All that begin with amx_ are listed, too.
@@ -60,7 +59,7 @@ constexpr std::array kInstructionSets = {"avx2", "fma", "avx512f", "avx512_bf16"
 
 bool Matters(absl::string_view flag) {
   return absl::StartsWith(flag, "amx_") ||
-         std::find(kInstructionSets.begin(), kInstructionSets.end(), flag) != kInstructionSets.end();
+         std::ranges::find(kInstructionSets, flag) != kInstructionSets.end();
 }
 
 // The listed sets in the order of kInstructionSets, then those of AMX.
@@ -70,7 +69,7 @@ std::string InstructionSets(absl::string_view flags) {
     if (Matters(flag)) found.push_back(flag);
   }
   std::ranges::stable_sort(found, {}, [](absl::string_view flag) {
-    return std::find(kInstructionSets.begin(), kInstructionSets.end(), flag) - kInstructionSets.begin();
+    return std::ranges::find(kInstructionSets, flag) - kInstructionSets.begin();
   });
   return absl::StrJoin(found, " ");
 }
@@ -125,8 +124,7 @@ double BusySeconds(const std::string& proc_stat, const std::vector<int>& cpus, d
     const std::vector<std::string> fields = absl::StrSplit(line, ' ', absl::SkipEmpty());
     int cpu = 0;
     if (fields.size() < 9 || !absl::StartsWith(fields[0], "cpu") ||
-        !absl::SimpleAtoi(fields[0].substr(3), &cpu) ||
-        std::find(cpus.begin(), cpus.end(), cpu) == cpus.end()) {
+        !absl::SimpleAtoi(fields[0].substr(3), &cpu) || std::ranges::find(cpus, cpu) == cpus.end()) {
       continue;
     }
     for (int i : {1, 2, 3, 8}) {  // user, nice, system, steal (proc(5))
@@ -143,7 +141,7 @@ ForeignCpu::Sample ForeignCpu::Take(const std::vector<int>& cpus) {
   return {.busy_s = BusySeconds(ReadFile("/proc/stat").value_or(""), cpus,
                                 static_cast<double>(sysconf(_SC_CLK_TCK))),
           .ours_s = CpuSeconds(RUSAGE_SELF) + CpuSeconds(RUSAGE_CHILDREN),
-          .wall_s = 1e-9 * static_cast<double>(MonotonicNanos())};
+          .wall_s = 1e-9 * MonotonicNanos()};
 }
 
 double ForeignCpu::Percent() const {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "common/base/file_descriptor.h"
 
 namespace psring {
@@ -77,5 +78,8 @@ class MeasuringNow {
 // The process IDs in the names of MeasuringNow's sockets, except `own`, from the text of /proc/net/unix,
 // ascending and distinct. Pure.
 std::vector<int> MeasuringProcesses(const std::string& proc_net_unix, const std::string& own);
+
+// Names by device number. The error states why there are none: no CUDA in this build, no driver, no device.
+absl::StatusOr<std::vector<std::string>> FindGpus();
 
 }  // namespace psring

@@ -4,11 +4,11 @@
 #include <functional>
 #include <limits>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/errors.h"
 #include "experiments/stats/statistics.h"
 
 namespace psring {
@@ -40,12 +40,10 @@ std::vector<std::vector<ProbeFlow>> PairRounds(int nodes) {
   for (int round = 0; round < turning; ++round) {
     const auto add = [&](int one, int other) {
       if (std::max(one, other) >= nodes) return;  // of an odd number of nodes, one pauses
-      rounds[static_cast<size_t>(round)].push_back({std::min(one, other), std::max(one, other)});
+      rounds[round].push_back({std::min(one, other), std::max(one, other)});
     };
     add(round, places - 1);
-    for (int k = 1; k < places / 2; ++k) {
-      add((round + k) % turning, (round + turning - k) % turning);
-    }
+    for (int k = 1; k < places / 2; ++k) add((round + k) % turning, (round + turning - k) % turning);
   }
   return rounds;
 }
@@ -163,8 +161,7 @@ SlowestLink SlowNode(const NetworkReport& network) {
 SlowestLink SlowLink(const NetworkReport& network) {
   const std::vector<Link> links = LinksOf(network, /*latencies=*/false);
   if (links.empty()) return {};
-  const auto least =
-      std::min_element(links.begin(), links.end(), [](auto& a, auto& b) { return a.figure < b.figure; });
+  const auto least = std::ranges::min_element(links, [](auto& a, auto& b) { return a.figure < b.figure; });
   const double others = Others(FiguresOfLinks(links), static_cast<size_t>(least - links.begin()));
   return {.kind = SlowestLink::Kind::kLink,
           .slow = least->figure < kMuchSlower * others,
@@ -183,18 +180,17 @@ SlowestLink LateOne(const NetworkReport& network) {
   if (network.nodes < 3) return {};
   const std::vector<double> best = BestOfEach(
       network.nodes, [&](int node, int other) { return network.latency(node, other); }, /*most=*/false);
-  const auto worst = std::max_element(best.begin(), best.end());
+  const auto worst = std::ranges::max_element(best);
   SlowestLink late{.slow = true, .by_latency = true, .latency_s = *worst};
   late.others_latency_s = Others(best, static_cast<size_t>(worst - best.begin()));
   if (MuchLater(late.latency_s, late.others_latency_s)) {
     late.kind = SlowestLink::Kind::kNode;
-    late.from = static_cast<int>(worst - best.begin());
+    late.from = worst - best.begin();
     return late;
   }
   const std::vector<Link> links = LinksOf(network, /*latencies=*/true);
   if (links.empty()) return {};
-  const auto most =
-      std::max_element(links.begin(), links.end(), [](auto& a, auto& b) { return a.figure < b.figure; });
+  const auto most = std::ranges::max_element(links, [](auto& a, auto& b) { return a.figure < b.figure; });
   late.latency_s = most->figure;
   late.others_latency_s = Quantile(FiguresOfLinks(links), 0.5);
   if (!MuchLater(late.latency_s, late.others_latency_s)) return {};
@@ -254,9 +250,7 @@ NetworkReport ReportOf(int nodes, const std::vector<ProbePhase>& phases,
   return report;
 }
 
-bool NetworkReport::all_pairs() const {
-  return std::count(bytes_per_s.begin(), bytes_per_s.end(), 0.0) == nodes;
-}
+bool NetworkReport::all_pairs() const { return std::ranges::count(bytes_per_s, 0.0) == nodes; }
 
 double SlowestRate(const NetworkReport& network) {
   double slowest = 0;
@@ -281,16 +275,15 @@ absl::StatusOr<std::vector<double>> FiguresOf(const ProbePhase& phase, const std
       if (!absl::SimpleAtoi(fields.first, &flow) || flow >= figures.size() ||
           MeasuredBy(phase, phase.flows[flow]) != static_cast<int>(node) ||
           !absl::SimpleAtod(fields.second, &figure) || !(figure > 0 && figure < kMaxFigure)) {
-        return absl::InvalidArgumentError(absl::StrCat("node ", node, " sent no figure of ", phase.what));
+        return InvalidArgument("node ", node, " sent no figure of ", phase.what);
       }
       figures[flow] = figure;
     }
   }
-  const auto missing = std::find(figures.begin(), figures.end(), 0.0);
+  const auto missing = std::ranges::find(figures, 0.0);
   if (missing == figures.end()) return figures;
-  const ProbeFlow& flow = phase.flows[static_cast<size_t>(missing - figures.begin())];
-  return absl::InvalidArgumentError(
-      absl::StrCat("no figure of ", phase.what, " from node ", flow.from, " to node ", flow.to));
+  const ProbeFlow& flow = phase.flows[missing - figures.begin()];
+  return InvalidArgument("no figure of ", phase.what, " from node ", flow.from, " to node ", flow.to);
 }
 
 SlowestLink SlowestOf(const NetworkReport& network) {

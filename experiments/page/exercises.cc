@@ -46,17 +46,10 @@ struct FigureRow {
 };
 using FigureRows = std::vector<FigureRow>;
 
-const UntrustedJson& Below(const UntrustedJson& json, const char* key) {
-  static const UntrustedJson* const none = new UntrustedJson();
-  return json.is_object() && json.contains(key) ? json[key] : *none;
-}
-
 FigureRows FigureRowsOf(const UntrustedJson& run) {
   FigureRows rows;
-  const UntrustedJson& summary = Below(run, "summary");
-  if (!summary.is_array()) return rows;
-  for (const UntrustedJson& row : summary) {
-    const UntrustedJson& figures = Below(row, "figures");
+  for (const UntrustedJson& row : ListAt(run, "summary")) {
+    const UntrustedJson& figures = FieldAt(row, "figures");
     const int64_t workers = CountAt(figures, "workers", -1);
     if (std::isnan(NumberAt(figures, "workers", kNoFigure))) continue;
     const std::string program = TextAt(figures, "program"), layout = TextAt(figures, "layout");
@@ -67,7 +60,7 @@ FigureRows FigureRowsOf(const UntrustedJson& run) {
                                 ? layout
                                 : TextAt(figures, "strategy"),
                     .workers = workers <= kMaxRowWorkers ? workers : 0,
-                    .has_tables = Below(row, "has_tables") == UntrustedJson(true)});
+                    .has_tables = FieldAt(row, "has_tables") == UntrustedJson(true)});
   }
   return rows;
 }
@@ -145,7 +138,7 @@ double GradientsThroughServer(const FigureRow& row) {
 // Bytes per second of a link in one direction: as measured before the run, else as given; NaN without links.
 double LinkRate(const UntrustedJson& run, const FigureRow& row) {
   const double measured =
-      NumberAt(Below(Below(Below(run, "manifest"), "link"), "wires"), "mb_per_s", kNoFigure);
+      NumberAt(FieldAt(FieldAt(FieldAt(run, "manifest"), "link"), "wires"), "mb_per_s", kNoFigure);
   if (measured > 0) return measured * 1e6;
   return row.at("link_mbps") > 0 ? row.at("link_mbps") * 1e6 / 8 : kNoFigure;
 }

@@ -1,5 +1,3 @@
-#include "experiments/page/kineto.h"
-
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -9,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/io/untrusted_json.h"
+#include "experiments/page/page.h"
 #include "experiments/run_folder/run_trace.h"
 
 namespace psring {
@@ -34,9 +33,9 @@ class RankTrace {
   void Add(int rank, const Json& event, const std::string& name) {
     const bool moves = name == "communication";
     const double ts = NumberAt(event, "ts", 0), us = NumberAt(event, "dur", 0);
-    const int lane = static_cast<int>(std::fmod(std::max(0.0, NumberAt(event, "tid", 0)), kLanes));
+    const int lane = std::fmod(std::max(0.0, NumberAt(event, "tid", 0)), kLanes);
     const int stream = moves ? kFirstLane + lane : kComputing;
-    const Json args = event.contains("args") && event["args"].is_object() ? event["args"] : Json::object();
+    const Json& args = FieldAt(event, "args");
     const auto step = CountAt(args, "step", -1);
     Json shown = {{"stream", stream}, {"device", rank}, {"correlation", events_.size() + 1}, {"step", step}};
     if (moves) shown["bucket"] = CountAt(args, "bucket", -1);
@@ -87,7 +86,7 @@ std::map<std::string, std::string> KinetoTraces(const std::string& trace_json) {
   for (const ProfiledLaunch& launch : launches) {
     std::map<int, RankTrace> ranks;
     for (const Json& event : events) {
-      const int rank = static_cast<int>(NumberAt(event, "pid", -1));
+      const int rank = NumberAt(event, "pid", -1);
       const double ts = NumberAt(event, "ts", -1);
       if (ts >= launch.begin && ts <= launch.end) ranks[rank].Add(rank, event, KindOf(event));
     }

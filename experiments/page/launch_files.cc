@@ -1,5 +1,3 @@
-#include "experiments/page/launch_files.h"
-
 #include <algorithm>
 #include <climits>
 #include <filesystem>
@@ -8,11 +6,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/io/files.h"
 #include "common/options/training_options.h"
 #include "common/text/translate.h"
 #include "experiments/analysis/findings.h"
 #include "experiments/design/plan.h"
+#include "experiments/page/page.h"
 #include "experiments/run_folder/run_files.h"
 #include "experiments/run_folder/run_folder.h"
 #include "trainer/programs/pipeline_flags.h"
@@ -40,25 +40,24 @@ absl::Status CheckOneClock(const std::string& folder, const RunRecords& records)
     first_end = std::min(first_end, steps.back().begin_ns + static_cast<int64_t>(1e6 * steps.back().step_ms));
   }
   if (last_begin <= first_end) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      Tr("$0 has records of several machines or launches, whose clocks differ; record each launch in a "
-         "folder of its own, and for several machines use psring train --nnodes",
-         folder));
+  return InvalidTr(
+      "$0 has records of several machines or launches, whose clocks differ; record each launch in a "
+      "folder of its own, and for several machines use psring train --nnodes",
+      folder);
 }
 
 absl::StatusOr<Configuration> ConfigurationOf(const std::string& folder, const RankResult& result) {
   const std::string path = absl::StrCat(folder, "/", OfRank("result", 0, ".json"));
   if (result.flags.empty()) {
-    return absl::InvalidArgumentError(
-        Tr("$0 does not say what was trained; record the run again with this version of trainer", path));
+    return InvalidTr("$0 does not say what was trained; record the run again with this version of trainer",
+                     path);
   }
   const absl::StatusOr<TrainingOptions> training = TrainingOptionsOf(result.flags);
   if (!training.ok()) return absl::DataLossError(absl::StrCat(path, ": ", training.status().message()));
   const int64_t replicas = result.data_parallel.replicas;
   const int64_t workers = replicas > 0 ? replicas : result.world_size;
   if (workers < 1 || workers > kMaxLogicalWorkers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": report shows 1 to ", kMaxLogicalWorkers, " workers, not ", workers));
+    return InvalidArgument(path, ": report shows 1 to ", kMaxLogicalWorkers, " workers, not ", workers);
   }
   Probe probe{.parameters = result.parameters};
   probe.updates = {{.strategy = UpdateRuleOf(*training, BaseName(result.strategy)),
@@ -91,24 +90,6 @@ absl::StatusOr<RunRecords> AllRecords(const std::string& folder, const Configura
   return ReadRecords(folder, ranks, servers == configuration.servers() ? servers : 0);
 }
 
-LaunchTrace TraceOf(const std::string& folder, const Configuration& configuration, const RankResult& result) {
-  LaunchTrace trace{.name = configuration.name(),
-                    .strategy = configuration.strategy.name,
-                    .workers = configuration.workers,
-                    .servers = configuration.servers(),
-                    .group_buckets = GroupBuckets(configuration, result),
-                    .backend = ReplicaRanks(configuration.training) > 1 ? "" : result.backend,
-                    .algorithm = result.algorithm,
-                    .copy_streams = configuration.training.copy_streams,
-                    .tied_every = TiedEvery(configuration.training)};
-  for (int rank = 0; rank < configuration.ranks(); ++rank) {
-    absl::StatusOr<std::string> text =
-        ReadFile(absl::StrCat(folder, "/", OfRank("trace", rank, ".json")), kMaxRecordBytes);
-    if (text.ok()) trace.ranks.push_back(*std::move(text));
-  }
-  return trace;
-}
-
 }  // namespace
 
 bool HasLaunchRecords(const std::string& folder) {
@@ -120,8 +101,8 @@ bool HasLaunchRecords(const std::string& folder) {
 absl::StatusOr<std::map<std::string, std::string>> LaunchFiles(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/", OfRank("result", 0, ".json"));
   if (HasFile(fs::path(folder) / "launch.json")) {
-    return absl::InvalidArgumentError(Tr(
-        "$0 is one launch of a run; give psring report the run's folder, which contains records/", folder));
+    return InvalidTr(
+        "$0 is one launch of a run; give psring report the run's folder, which contains records/", folder);
   }
   const absl::StatusOr<std::string> text = ReadFile(path, kMaxRecordBytes);
   if (absl::IsNotFound(text.status())) {
@@ -138,16 +119,8 @@ absl::StatusOr<std::map<std::string, std::string>> LaunchFiles(const std::string
 
   fs::path name(folder);
   if (!name.has_filename()) name = name.parent_path();
-  const RunLabel label{.run_id = name.filename().string(),
-                       .part = "training",
-                       .strategy = configuration.strategy.name,
-                       .workers = configuration.workers,
-                       .seed = configuration.training.seed,
-                       .servers = configuration.servers(),
-                       .layout = configuration.layout(),
-                       .program = configuration.training.pp > 1 ? configuration.training.program : "",
-                       .micro_batches = configuration.training.micro_batches,
-                       .cuts = configuration.training.cuts};
+  const RunLabel label{
+      .run_id = name.filename().string(), .part = "training", .seed = configuration.training.seed};
   const std::vector<ConfigurationRuns> runs = {{.configuration = configuration,
                                                 .sample = SampleOf(records),
                                                 .cost = {figures},
@@ -170,17 +143,16 @@ absl::StatusOr<std::map<std::string, std::string>> LaunchFiles(const std::string
     return absl::StrCat(absl::StrJoin(sentences, "\n"), "\n");
   };
   std::string curves = CurvesCsvHeader();
-  for (const RankResult& rank : records.ranks) curves += CurvesCsvLines(label, rank.curve);
-  const bool waits = configuration.strategy.synchronous && configuration.strategy.communicates();
+  for (const RankResult& rank : records.ranks) curves += CurvesCsvLines(label, configuration, rank.curve);
   return std::map<std::string, std::string>{
       {"summary.json", SummaryJson(rows)},
       {"table.json", TableJson(rows, std::nullopt, std::nullopt)},
       {"findings.txt", InLanguage(Language::kEnglish, findings)},
       {"findings.zh.txt", InLanguage(Language::kChinese, findings)},
-      {"runs.csv", RunsCsvHeader() + RunsCsvLine(label, figures)},
+      {"runs.csv", RunsCsvHeader() + RunsCsvLine(label, configuration, figures)},
       {"curves.csv", curves},
-      {"steps.jsonl", StepsJsonl(label, records, waits)},
-      {"trace.json", TraceJson({TraceOf(folder, configuration, records.ranks.front())})}};
+      {"steps.jsonl", StepsJsonl(label, configuration, records)},
+      {"trace.json", TraceJson({TraceOf(folder, configuration)})}};
 }
 
 }  // namespace psring

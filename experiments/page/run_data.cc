@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <system_error>
@@ -13,7 +12,6 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/io/files.h"
-#include "common/io/untrusted_json.h"
 #include "common/text/translate.h"
 #include "experiments/page/digests.h"
 
@@ -116,8 +114,7 @@ std::vector<int> WorkersOf(const UntrustedJson& summary) {
   std::vector<int> workers;
   if (!summary.is_array()) return workers;
   for (const Json& row : summary) {
-    if (!row.is_object() || !row.contains("figures")) continue;
-    const double count = NumberAt(row["figures"], "workers", 0);
+    const double count = NumberAt(FieldAt(row, "figures"), "workers", 0);
     if (count >= 1 && count < 1e6) workers.push_back(static_cast<int>(count));
   }
   return workers;
@@ -210,10 +207,8 @@ absl::StatusOr<RunData> ReadRunData(const std::string& text,
                                               kSchemaVersion, ": figures may be missing"));
   }
   // The page says how many rounds there are.
-  const bool has_rounds = json["manifest"].is_object() && json["manifest"].contains("cost") &&
-                          NumberAt(json["manifest"]["cost"], "rounds_done", 0) > 0;
-  if (!has_rounds && json["manifest"].is_object() && json["manifest"].contains("finished") &&
-      json["manifest"]["finished"] == false) {
+  const bool has_rounds = NumberAt(FieldAt(json["manifest"], "cost"), "rounds_done", 0) > 0;
+  if (!has_rounds && FieldAt(json["manifest"], "finished") == false) {
     reader.Miss("manifest.json", "the run did not finish");
   }
   json["table"] = reader.JsonOf("table.json", false);

@@ -36,7 +36,7 @@ struct RunData {
 };
 
 // NotFound: `folder` is not the folder of a run. If `files` has any, these texts by name are read instead of
-// the files in the folder (launch_files.h).
+// the files in the folder (page.h).
 absl::StatusOr<RunData> ReadRunData(const std::string& folder,
                                     const std::map<std::string, std::string>& files = {});
 

@@ -14,7 +14,6 @@
 #include "experiments/page/glossary.h"
 #include "experiments/page/playback.h"
 #include "experiments/simulator/servers.h"
-#include "ring_worker/schedules/schedule.h"
 #include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
@@ -200,45 +199,31 @@ std::string ChartOrderJson() {
 }
 
 std::string StalenessJson() {
-  Json progress = Json::array(), staleness = Json::array(), spreads = Json::array(), most = Json::array();
-  for (const Spread& spread : kSpreads) spreads.push_back(spread.name);
-  for (const int workers : kWorkers) {
-    Json progress_of = Json::array(), staleness_of = Json::array(), most_of = Json::array();
-    for (const Spread& spread : kSpreads) {
-      Json by_rule_progress = Json::array(), by_rule_staleness = Json::array(), by_rule_most = Json::array();
+  Json json = {{"workers", kWorkers}, {"rules", kRules}};
+  for (const Spread& spread : kSpreads) json["spreads"].push_back(spread.name);
+  for (size_t w = 0; w < std::size(kWorkers); ++w) {
+    for (size_t s = 0; s < std::size(kSpreads); ++s) {
       for (const char* rule : kRules) {
         const absl::StatusOr<ServerTime> time = SimulateServers({.consistency = rule,
-                                                                 .workers = workers,
+                                                                 .workers = kWorkers[w],
                                                                  .place = ServerPlace::kDedicated,
                                                                  .backward_s = 1,
                                                                  .bucket_bytes = {4},
                                                                  .ready_s = {1},
-                                                                 .slow_workers = spread.slow_workers,
+                                                                 .slow_workers = kSpreads[s].slow_workers,
                                                                  .slowness = 2,
-                                                                 .jitter = spread.jitter,
+                                                                 .jitter = kSpreads[s].jitter,
                                                                  .warmup_steps = 10,
                                                                  .steps = 150},
                                                                 Instant());
         PSRING_CHECK(time.ok());
-        by_rule_progress.push_back(Rounded(time->worker_steps_per_s / workers));
-        by_rule_staleness.push_back(Rounded(std::max(0.0, time->staleness_mean)));
-        by_rule_most.push_back(std::max(0.0, time->staleness_max));
+        json["progress"][w][s].push_back(Rounded(time->worker_steps_per_s / kWorkers[w]));
+        json["staleness"][w][s].push_back(Rounded(std::max(0.0, time->staleness_mean)));
+        json["staleness_max"][w][s].push_back(std::max(0.0, time->staleness_max));
       }
-      progress_of.push_back(by_rule_progress);
-      staleness_of.push_back(by_rule_staleness);
-      most_of.push_back(by_rule_most);
     }
-    progress.push_back(progress_of);
-    staleness.push_back(staleness_of);
-    most.push_back(most_of);
   }
-  return Json({{"workers", kWorkers},
-               {"rules", kRules},
-               {"spreads", spreads},
-               {"progress", progress},
-               {"staleness", staleness},
-               {"staleness_max", most}})
-      .dump();
+  return json.dump();
 }
 
 std::string GlossaryJson() {

@@ -31,11 +31,6 @@ constexpr std::array kPlanColumns = {"schema_version", "model",     "parameters"
                                      "device",         "bucket_mb", "optimizer",   "lr",
                                      "basis",          "wire"};
 
-const Json& Inside(const Json& json, const char* key) {
-  static const Json* const none = new Json();
-  return json.is_object() && json.contains(key) ? json[key] : *none;
-}
-
 std::string Shortened(const std::string& text) { return PeerText(text, kMaxName); }
 
 std::optional<double> PositiveAt(const Json& figures, const char* column) {
@@ -70,12 +65,8 @@ struct ParsedRun {
 // the number of steps, which psring fits to each machine.
 std::string FlagsText(const Json& manifest) {
   std::vector<std::string> all;
-  const Json& configurations = Inside(Inside(manifest, "cost"), "configurations");
-  if (!configurations.is_array()) return "";
-  for (const Json& configuration : configurations) {
-    const Json& flags = Inside(configuration, "trainer_flags");
-    if (!flags.is_array()) continue;
-    for (const Json& flag : flags) {
+  for (const Json& configuration : ListAt(FieldAt(manifest, "cost"), "configurations")) {
+    for (const Json& flag : ListAt(configuration, "trainer_flags")) {
       if (!flag.is_string()) continue;
       const std::string text = flag.get<std::string>();
       if (text.starts_with("--steps=") || text.starts_with("--samples=")) continue;
@@ -92,12 +83,12 @@ std::string FlagsText(const Json& manifest) {
 ParsedRun Parse(const PoolInput& input) {
   const Json run = ParseUntrusted(input.json);
   ParsedRun parsed{.name = input.name,
-                   .manifest = Inside(run, "manifest"),
-                   .recommended = Inside(Inside(run, "table"), "recommended")};
-  const Json& summary = Inside(run, "summary");
-  if (!summary.is_array() || summary.size() > kMaxPoolRows) return parsed;
+                   .manifest = FieldAt(run, "manifest"),
+                   .recommended = FieldAt(FieldAt(run, "table"), "recommended")};
+  const Json& summary = ListAt(run, "summary");
+  if (summary.size() > kMaxPoolRows) return parsed;
   for (const Json& row : summary) {
-    const Json& figures = Inside(row, "figures");
+    const Json& figures = FieldAt(row, "figures");
     const std::string program = TextAt(figures, "program");  // of a pipeline
     const std::string name =
         program.empty() ? TextAt(figures, "strategy") : absl::StrCat(TextAt(figures, "layout"), " ", program);
@@ -113,7 +104,7 @@ ParsedRun Parse(const PoolInput& input) {
   }
   const auto add = [&](const char* of, const char* name) {
     parsed.plan.emplace_back(absl::StrCat(of, ".", name),
-                             ValueText(Inside(Inside(parsed.manifest, of), name)));
+                             ValueText(FieldAt(FieldAt(parsed.manifest, of), name)));
   };
   add("link", "latency_ms");
   add("disturbances", "straggler");
@@ -146,7 +137,8 @@ std::optional<LeftOut> Difference(const ParsedRun& first, const ParsedRun& run) 
         return Tr("it has a row $1 x $2, unlike $0", first.name, key.strategy, key.workers);
       });
     for (const char* column : kPlanColumns) {
-      const std::string here = ValueText(Inside(figures, column)), there = ValueText(Inside(*other, column));
+      const std::string here = ValueText(FieldAt(figures, column)),
+                        there = ValueText(FieldAt(*other, column));
       if (here == there) continue;
       return Because(run.name, [&] {
         return Tr("$1 of $4 x $5 is $2, but $3 in $0", first.name, column, here, there, key.strategy,
@@ -174,13 +166,13 @@ std::optional<LeftOut> Difference(const ParsedRun& first, const ParsedRun& run) 
 // Simulated rows are equal on every machine, so the time of the start is compared, too.
 bool IsSameRun(const ParsedRun& a, const ParsedRun& b) {
   const auto start = [](const ParsedRun& run) {
-    return std::pair(TextAt(run.manifest, "started_utc"), TextAt(Inside(run.manifest, "machine"), "host"));
+    return std::pair(TextAt(run.manifest, "started_utc"), TextAt(FieldAt(run.manifest, "machine"), "host"));
   };
   return a.rows == b.rows && start(a) == start(b);
 }
 
 PoolMachine MachineOf(const ParsedRun& run) {
-  const Json& machine = Inside(run.manifest, "machine");
+  const Json& machine = FieldAt(run.manifest, "machine");
   PoolMachine result{.name = Shortened(run.name),
                      .run_id = Shortened(TextAt(run.manifest, "run_id")),
                      .processor = Shortened(TextAt(machine, "cpu")),
@@ -207,7 +199,7 @@ const RowKey* BaseOf(const ParsedRun& first, const RowKey& key) {
 
 MachineFigures FiguresFor(const ParsedRun& run, const RowKey& key, const RowKey* base) {
   const Json& figures = *FindFigures(run, key);
-  const auto is_valid = [](const Json& row) { return Inside(row, "valid") != false; };
+  const auto is_valid = [](const Json& row) { return FieldAt(row, "valid") != false; };
   MachineFigures result{.samples_per_s = PositiveAt(figures, "samples_per_s"),
                         .low = PositiveAt(figures, "samples_per_s_lo95"),
                         .high = PositiveAt(figures, "samples_per_s_hi95"),
@@ -224,7 +216,7 @@ MachineFigures FiguresFor(const ParsedRun& run, const RowKey& key, const RowKey*
 std::string ValuesOf(const ParsedRun& run, const char* column) {
   std::vector<std::string> values;
   for (const auto& row : run.rows) {
-    const std::string value = ValueText(Inside(row.second, column));
+    const std::string value = ValueText(FieldAt(row.second, column));
     if (std::ranges::find(values, value) == values.end()) values.push_back(value);
   }
   return absl::StrJoin(values, ", ");
@@ -247,7 +239,8 @@ SideBySide Beside(const std::vector<ParsedRun>& runs) {
         setting.values, [&](const std::string& value) { return value != setting.values[0]; });
     if (differs) beside.settings.push_back(std::move(setting));
   };
-  add("cpu", [](const ParsedRun& run) { return ValueText(Inside(Inside(run.manifest, "machine"), "cpu")); });
+  add("cpu",
+      [](const ParsedRun& run) { return ValueText(FieldAt(FieldAt(run.manifest, "machine"), "cpu")); });
   for (const char* column : kPlanColumns) {
     add(column, [&](const ParsedRun& run) { return ValuesOf(run, column); });
   }
@@ -257,11 +250,13 @@ SideBySide Beside(const std::vector<ParsedRun>& runs) {
     add(runs.front().plan[i].first, [&](const ParsedRun& run) { return Shortened(run.plan[i].second); });
   }
   for (const RowKey& key : keys) {
-    SideBySide::Row row{.strategy = key.strategy, .workers = key.workers, .servers = key.servers};
+    PoolRow row{.strategy = key.strategy, .workers = key.workers, .servers = key.servers};
     for (const ParsedRun& run : runs) {
-      row.runs.push_back(FindFigures(run, key) == nullptr ? MachineFigures() : FiguresFor(run, key, nullptr));
-      const std::optional<double> first = row.runs.front().samples_per_s, own = row.runs.back().samples_per_s;
-      if (row.runs.size() > 1 && first && own) row.runs.back().ratio = *own / *first;
+      row.machines.push_back(FindFigures(run, key) == nullptr ? MachineFigures()
+                                                              : FiguresFor(run, key, nullptr));
+      const std::optional<double> first = row.machines.front().samples_per_s,
+                                  own = row.machines.back().samples_per_s;
+      if (row.machines.size() > 1 && first && own) row.machines.back().ratio = *own / *first;
     }
     beside.rows.push_back(std::move(row));
   }

@@ -57,14 +57,9 @@ struct SideBySide {
     std::string name;
     std::vector<std::string> values;  // as `runs`
   };
-  struct Row {
-    std::string strategy;
-    int64_t workers = 0, servers = 0;
-    std::vector<MachineFigures> runs;  // as `runs`, empty if the run lacks the row; ratio: to the first run
-  };
   std::vector<std::string> runs;  // names
   std::vector<Setting> settings;  // those that differ
-  std::vector<Row> rows;
+  std::vector<PoolRow> rows;      // without spreads; `machines`: as `runs`, their ratio to the first one
 };
 
 struct Pool {

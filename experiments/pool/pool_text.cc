@@ -10,6 +10,7 @@
 #include "common/cli/wrap.h"
 #include "common/io/untrusted_json.h"
 #include "common/text/translate.h"
+#include "common/text/units.h"
 #include "experiments/analysis/row_queries.h"
 #include "experiments/analysis/table.h"
 #include "experiments/pool/pool.h"
@@ -32,9 +33,7 @@ Json SpreadJson(const std::optional<MachineSpread>& spread) {
 // "2.10 (1.90 to 2.31)"; empty without a spread.
 std::string SpreadText(const std::optional<MachineSpread>& spread, bool thousands) {
   if (!spread) return "";
-  const auto text = [&](double value) {
-    return thousands ? WithThousands(value) : absl::StrFormat("%.2f", value);
-  };
+  const auto text = [&](double value) { return thousands ? WithThousands(value) : Fixed(value); };
   return Tr("$0 ($1 to $2)", text(spread->median), text(spread->least), text(spread->most));
 }
 
@@ -89,11 +88,11 @@ std::string BesideJson(const SideBySide& beside) {
     Json& line = settings.emplace_back(Json::array({name}));
     for (const std::string& value : values) line.push_back(value);
   }
-  for (const SideBySide::Row& row : beside.rows) {
+  for (const PoolRow& row : beside.rows) {
     rows.push_back({{"strategy", row.strategy},
                     {"workers", row.workers},
                     {"servers", row.servers},
-                    {"runs", FiguresJson(row.runs)}});
+                    {"runs", FiguresJson(row.machines)}});
   }
   return DumpUntrusted({{"runs", beside.runs}, {"settings", settings}, {"rows", rows}});
 }
@@ -108,11 +107,11 @@ std::string BesideTable(const SideBySide& beside) {
   }
   std::vector<std::string>& gap = lines.emplace_back(head.size());
   gap.front() = Tr("samples/s");
-  for (const SideBySide::Row& row : beside.rows) {
+  for (const PoolRow& row : beside.rows) {
     const std::string name =
         row.servers > 1 ? Tr("$0 on $1 servers", row.strategy, row.servers) : row.strategy;
     lines.push_back({absl::StrCat(name, " x ", row.workers)});
-    for (const MachineFigures& run : row.runs) lines.back().push_back(BesideCell(run));
+    for (const MachineFigures& run : row.machines) lines.back().push_back(BesideCell(run));
   }
   return Aligned(lines, [](size_t) { return false; });
 }
@@ -187,7 +186,7 @@ std::string PoolTable(const Pool& pool) {
     const std::string ratio = SpreadText(row.ratio, false);
     const bool uneven = row.most_samples_share * static_cast<double>(row.workers) > kUnevenShare;
     const std::string name =
-        uneven ? Tr("$0, one worker $1%", row.strategy, absl::StrFormat("%.0f", 100 * row.most_samples_share))
+        uneven ? Tr("$0, one worker $1%", row.strategy, Fixed(100 * row.most_samples_share, 0))
                : row.strategy;
     lines.push_back({Clipped(name, 24), absl::StrCat(row.workers), SpreadText(row.samples_per_s, true),
                      SpreadText(row.efficiency, false), ratio.empty() ? "" : Tr("$0 × $1", ratio, row.base)});

@@ -5,7 +5,6 @@
 #include "common/cli/version.h"
 #include "common/io/json_text.h"
 #include "experiments/machine/build_info.h"
-#include "experiments/machine/network_report.h"
 
 namespace psring {
 namespace {
@@ -65,15 +64,18 @@ Json SlowestJson(const SlowestLink& slowest) {
   return json;
 }
 
+Json WiresJson(const Wires& wires) {
+  return {{"latency_us", wires.latency_s * 1e6},
+          {"mb_per_s", wires.bytes_per_s / 1e6},
+          {"add_gb_per_s", 1e-9 / wires.add_s_per_byte},
+          {"update_gb_per_s", 1e-9 / wires.update_s_per_byte}};
+}
+
 Json NetworkJson(const NetworkReport& network, const Wires& wires) {
   Json json = {{"latency_us", MatrixJson(network, network.latency_s, 1e6)},
                {"pair_mb_per_s", MatrixJson(network, network.bytes_per_s, 1e-6)},
                {"all_at_once_mb_per_s", Scaled(network.ring, 1e-6)},
-               {"wires",
-                {{"latency_us", wires.latency_s * 1e6},
-                 {"mb_per_s", wires.bytes_per_s / 1e6},
-                 {"add_gb_per_s", 1e-9 / wires.add_s_per_byte},
-                 {"update_gb_per_s", 1e-9 / wires.update_s_per_byte}}},
+               {"wires", WiresJson(wires)},
                {"basis", "measured"}};
   if (network.all_pairs()) {
     if (!network.into.empty()) json["into_each_mb_per_s"] = Scaled(network.into, 1e-6);
@@ -141,11 +143,8 @@ std::string ManifestJson(const Manifest& manifest) {
                                  {"incast_mbps", link.incast / 1e6},
                                  {"basis", "measured"}};
     if (manifest.wires) {
-      json["link"]["wires"] = {{"latency_us", manifest.wires->latency_s * 1e6},
-                               {"mb_per_s", manifest.wires->bytes_per_s / 1e6},
-                               {"add_gb_per_s", 1e-9 / manifest.wires->add_s_per_byte},
-                               {"update_gb_per_s", 1e-9 / manifest.wires->update_s_per_byte},
-                               {"basis", "measured"}};
+      json["link"]["wires"] = WiresJson(*manifest.wires);
+      json["link"]["wires"]["basis"] = "measured";
     }
   } else if (manifest.network) {
     json["link"]["network"] = NetworkJson(*manifest.network, *manifest.wires);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/cli/delays.h"
 #include "experiments/analysis/waiting.h"
 #include "experiments/run_folder/run_folder.h"
@@ -48,7 +49,7 @@ absl::StatusOr<StepTimes> TimesOf(const StrategyRow& strategy, const LaunchNote&
       if (step.warmup) continue;
       // The time between two steps counts as part of the second.
       const int64_t begin = before == nullptr ? step.begin_ns : EndNs(*before);
-      const double ready_ms = 1e-6 * static_cast<double>(ReadyNs(step) - begin);
+      const double ready_ms = 1e-6 * (ReadyNs(step) - begin);
       double own_ms = step.compute_ms - step.delay_ms;
       if (factor > 1) {
         const double jitter_ms = DrawMs(jitter, seed, TimeUse::kJitter, static_cast<int>(rank), step.step);
@@ -76,18 +77,10 @@ absl::StatusOr<MeasuredRun> MeasuredRun::Open(const std::string& path) {
     run.launches_.push_back({note, std::move(strategy)});
   }
   if (run.launches_.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", path, "' is a simulated run; name a run with --clock wall and without --scale"));
+    return InvalidArgument("'", path,
+                           "' is a simulated run; name a run with --clock wall and without --scale");
   }
   return run;
-}
-
-std::string MeasuredRun::FirstValue(const std::string& flag) const {
-  for (const Launch& launch : launches_) {
-    const std::string value = FlagOf(launch.note, flag, "none");
-    if (value != "none") return value;
-  }
-  return "none";
 }
 
 absl::StatusOr<StepTimes> MeasuredRun::TimesFor(const Configuration& configuration, bool any_kind,
@@ -109,7 +102,7 @@ absl::StatusOr<StepTimes> MeasuredRun::TimesFor(const Configuration& configurati
   };
   const Fits any = [&](const Launch&) { return any_kind; };
   for (const Fits& fits : {same_servers, same, same_count, same_kind, any}) {
-    const auto first = std::find_if(launches_.begin(), launches_.end(), fits);
+    const auto first = std::ranges::find_if(launches_, fits);
     if (first == launches_.end()) continue;
     StepTimes times;
     for (const Launch& launch : launches_) {

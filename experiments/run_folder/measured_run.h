@@ -24,10 +24,6 @@ class MeasuredRun {
   static absl::StatusOr<MeasuredRun> Open(const std::string& path);
 
   const std::string& path() const { return path_; }
-  // --straggler and --jitter_ms of the first launch that has them; "none" if none has.
-  std::string straggler() const { return FirstValue("--straggler"); }
-  std::string jitter_ms() const { return FirstValue("--jitter_ms"); }
-
   // The times of all launches of the configuration nearest to `configuration`, one launch after another.
   // Order of preference: same strategy, worker and server count; same strategy and worker count; same kind
   // (all-reduce or server) and worker count; same kind; with `any_kind`, any launch, for callers that use
@@ -40,8 +36,6 @@ class MeasuredRun {
     LaunchNote note;
     StrategyRow strategy;
   };
-  std::string FirstValue(const std::string& flag) const;
-
   std::string path_;
   std::vector<Launch> launches_;
 };

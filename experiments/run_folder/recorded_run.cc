@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/own_process.h"
 #include "common/base/read_file.h"
 #include "common/cli/config_file.h"
@@ -130,9 +131,8 @@ absl::StatusOr<RecordedRun> RecordedRunFromJson(const std::string& text) {
   }
   PSRING_ASSIGN_OR_RETURN(const int layout, json.WholeNumber("schema_version", 0, INT32_MAX));
   if (layout != kLayout) {
-    return absl::InvalidArgumentError(absl::StrCat("its manifest has layout ", layout,
-                                                   "; this psring supports ", kLayout,
-                                                   "; use the psring that wrote it"));
+    return InvalidArgument("its manifest has layout ", layout, "; this psring supports ", kLayout,
+                           "; use the psring that wrote it");
   }
   RecordedRun run{.json = text};
   PSRING_ASSIGN_OR_RETURN(run.verb, json.Text("verb", kMaxWordBytes));
@@ -159,9 +159,8 @@ absl::StatusOr<RecordedRun> RecordedRunFromJson(const std::string& text) {
     run.shaping = link->Text("shaping", kMaxPathBytes).value_or("");
   }
   if (run.provenance.working_directory.empty() || run.provenance.binaries.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("an earlier psring wrote it, without its inputs; its command line was: ",
-                     ShellText(run.command_line)));
+    return InvalidArgument("an earlier psring wrote it, without its inputs; its command line was: ",
+                           ShellText(run.command_line));
   }
   return run;
 }
@@ -228,20 +227,16 @@ std::vector<std::string> Differences(const RecordedRun& recorded, const std::str
   const Json then = ParseUntrusted(recorded.json), here = ParseUntrusted(now);
   std::vector<std::string> lines;
   for (const auto& [part, name] : {std::pair{"machine", "machine"}, {"versions", "psring"}}) {
-    if (!then.contains(part) || !then[part].is_object() || !here.contains(part)) continue;
-    for (const auto& [key, value] : here[part].items()) {
-      const auto was = then[part].find(key);
-      if (was == then[part].end() || *was == value) continue;
-      lines.push_back(absl::StrCat(name, ": ", key, " ", Brief(*was), " then, ", Brief(value), " now"));
+    for (const auto& [key, value] : FieldAt(here, part).items()) {
+      const Json& was = FieldAt(FieldAt(then, part), key.c_str());
+      if (was.is_null() || was == value) continue;
+      lines.push_back(absl::StrCat(name, ": ", key, " ", Brief(was), " then, ", Brief(value), " now"));
     }
   }
   std::vector<std::string> programs;
-  if (here.contains("binaries") && here["binaries"].is_array()) {
-    for (const Json& mark : here["binaries"]) {
-      for (const FileMark& was : recorded.provenance.binaries) {
-        if (was.path == TextAt(mark, "path") && was.hash != TextAt(mark, "hash"))
-          programs.push_back(was.path);
-      }
+  for (const Json& mark : ListAt(here, "binaries")) {
+    for (const FileMark& was : recorded.provenance.binaries) {
+      if (was.path == TextAt(mark, "path") && was.hash != TextAt(mark, "hash")) programs.push_back(was.path);
     }
   }
   if (!programs.empty()) {
@@ -255,7 +250,7 @@ absl::StatusOr<std::string> LatestRun() {
   constexpr char kLatest[] = "runs/latest";
   std::error_code error;
   if (std::filesystem::is_directory(kLatest, error)) return std::string(kLatest);
-  return absl::InvalidArgumentError(Tr("name a run's folder; there is no $0 in this folder", kLatest));
+  return InvalidTr("name a run's folder; there is no $0 in this folder", kLatest);
 }
 
 std::string CommandName() {
@@ -265,7 +260,7 @@ std::string CommandName() {
 
 std::string ShellText(const std::vector<std::string>& words) {
   return absl::StrJoin(words, " ", [](std::string* out, const std::string& word) {
-    const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
+    const bool plain = !word.empty() && std::ranges::all_of(word, [](unsigned char c) {
       return std::isalnum(c) != 0 || absl::StrContains("-_=.,:/+@%", std::string(1, static_cast<char>(c)));
     });
     absl::StrAppend(out, plain ? word : absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'"));

@@ -9,8 +9,8 @@
 #include "common/io/csv.h"
 #include "common/io/json_text.h"
 #include "common/text/translate.h"
+#include "common/text/units.h"
 #include "experiments/analysis/table.h"
-#include "experiments/analysis/validity.h"
 #include "experiments/analysis/verdict.h"
 #include "experiments/analysis/waiting.h"
 
@@ -28,8 +28,7 @@ std::string CellText(const Cell& cell) {
     std::string operator()(int64_t value) const { return absl::StrCat(value); }
     std::string operator()(double value) const {
       // Whole numbers, such as bytes, are exact.
-      return value == std::floor(value) && std::abs(value) < 1e15 ? absl::StrFormat("%.0f", value)
-                                                                  : Number(value);
+      return value == std::floor(value) && std::abs(value) < 1e15 ? Fixed(value, 0) : Number(value);
     }
     std::string operator()(const std::string& value) const { return value; }
   };
@@ -127,9 +126,14 @@ void PutInterval(Json& json, const char* lowest, const char* highest,
 }
 
 // The start of a JSON object that identifies its launch.
-std::string JsonPrefix(const RunLabel& label) {
+std::string JsonPrefix(const RunLabel& label, const Configuration& configuration) {
   return absl::StrFormat("{\"part\":\"%s\",\"strategy\":\"%s\",\"workers\":%d,\"servers\":%d,\"repeat\":%d,",
-                         label.part, label.strategy, label.workers, label.servers, label.repeat);
+                         label.part, configuration.strategy.name, configuration.workers,
+                         configuration.servers(), label.repeat);
+}
+
+std::string ServerWireOf(const Configuration& configuration) {
+  return configuration.servers() > 0 ? configuration.training.server_wire : "";
 }
 
 template <typename T>
@@ -276,11 +280,13 @@ std::string RunsCsvHeader() {
          "layout,program,micro_batches,bubble_fraction,cuts\n";
 }
 
-std::string RunsCsvLine(const RunLabel& label, const RunFigures& figures) {
+std::string RunsCsvLine(const RunLabel& label, const Configuration& configuration,
+                        const RunFigures& figures) {
+  const TrainingOptions& training = configuration.training;
   return CsvLine({label.run_id,
                   label.part,
-                  label.strategy,
-                  absl::StrCat(label.workers),
+                  configuration.strategy.name,
+                  absl::StrCat(configuration.workers),
                   absl::StrCat(label.repeat),
                   absl::StrCat(label.seed),
                   absl::StrCat(figures.steps),
@@ -292,9 +298,9 @@ std::string RunsCsvLine(const RunLabel& label, const RunFigures& figures) {
                   Number(figures.comm_busy_ms),
                   OrEmpty(figures.wait_ms),
                   Number(figures.exposed_comm_ms),
-                  absl::StrFormat("%.0f", figures.payload_tx_bytes),
-                  absl::StrFormat("%.0f", figures.payload_rx_bytes),
-                  figures.server_payload_bytes ? absl::StrFormat("%.0f", *figures.server_payload_bytes) : "",
+                  Fixed(figures.payload_tx_bytes, 0),
+                  Fixed(figures.payload_rx_bytes, 0),
+                  figures.server_payload_bytes ? Fixed(*figures.server_payload_bytes, 0) : "",
                   OrEmpty(figures.staleness_mean),
                   OrEmpty(figures.staleness_max),
                   Number(figures.loss),
@@ -304,13 +310,13 @@ std::string RunsCsvLine(const RunLabel& label, const RunFigures& figures) {
                   OrEmpty(figures.server_peak_memory_mb),
                   Number(figures.foreign_cpu_pct),
                   label.records,
-                  absl::StrCat(label.servers),
-                  label.server_wire,
-                  label.layout,
-                  label.program,
-                  absl::StrCat(label.micro_batches),
+                  absl::StrCat(configuration.servers()),
+                  ServerWireOf(configuration),
+                  configuration.layout(),
+                  training.pp > 1 ? training.program : "",
+                  absl::StrCat(training.micro_batches),
                   OrEmpty(figures.bubble_fraction),
-                  label.cuts});
+                  training.cuts});
 }
 
 std::string CurvesCsvHeader() {
@@ -318,20 +324,23 @@ std::string CurvesCsvHeader() {
          "wire\n";
 }
 
-std::string CurvesCsvLines(const RunLabel& label, const std::vector<CurvePoint>& curve) {
+std::string CurvesCsvLines(const RunLabel& label, const Configuration& configuration,
+                           const std::vector<CurvePoint>& curve) {
   std::string text;
   for (const CurvePoint& point : curve) {
-    text += CsvLine({label.strategy, absl::StrCat(label.workers), absl::StrCat(label.seed),
-                     absl::StrCat(point.samples), absl::StrCat(point.updates), Number(point.wall_s),
-                     Number(point.train_loss), Number(point.test_loss), Number(point.test_accuracy),
-                     absl::StrCat(label.servers), label.server_wire});
+    text +=
+        CsvLine({configuration.strategy.name, absl::StrCat(configuration.workers), absl::StrCat(label.seed),
+                 absl::StrCat(point.samples), absl::StrCat(point.updates), Number(point.wall_s),
+                 Number(point.train_loss), Number(point.test_loss), Number(point.test_accuracy),
+                 absl::StrCat(configuration.servers()), ServerWireOf(configuration)});
   }
   return text;
 }
 
-std::string StepsJsonl(const RunLabel& label, const RunRecords& records, bool synchronous) {
+std::string StepsJsonl(const RunLabel& label, const Configuration& configuration, const RunRecords& records) {
   std::string text;
-  const std::string prefix = JsonPrefix(label);
+  const std::string prefix = JsonPrefix(label, configuration);
+  const bool waits = configuration.strategy.synchronous && configuration.strategy.communicates();
   size_t most = 0;
   for (const auto& steps : records.steps) most = std::max(most, steps.size());
   for (size_t index = 0; index < most; ++index) {
@@ -339,22 +348,21 @@ std::string StepsJsonl(const RunLabel& label, const RunRecords& records, bool sy
     for (const auto& steps : records.steps) {
       if (index < steps.size()) together.push_back(&steps[index]);
     }
-    const bool complete = synchronous && together.size() == records.steps.size();
+    const bool complete = waits && together.size() == records.steps.size();
     for (size_t rank = 0; rank < together.size(); ++rank) {
       text += prefix;
-      if (complete)
-        absl::StrAppendFormat(&text, "\"wait_ms\":%.6g,", WaitMs(together, static_cast<int>(rank)));
+      if (complete) absl::StrAppendFormat(&text, "\"wait_ms\":%.6g,", WaitMs(together, rank));
       absl::StrAppend(&text, ToJson(*together[rank]).substr(1), "\n");
     }
   }
   return text;
 }
 
-std::string DdpJsonl(const RunLabel& label, double bucket_mb, const RunRecords& records) {
+std::string DdpJsonl(const RunLabel& label, const Configuration& configuration, const RunRecords& records) {
   std::string text;
   for (const RankResult& rank : records.ranks) {
-    absl::StrAppendFormat(&text, "%s\"rank\":%d,\"bucket_mb\":%.6g,%s\n", JsonPrefix(label), rank.rank,
-                          bucket_mb, ToJson(rank.ddp).substr(1));
+    absl::StrAppendFormat(&text, "%s\"rank\":%d,\"bucket_mb\":%.6g,%s\n", JsonPrefix(label, configuration),
+                          rank.rank, configuration.training.bucket_mb, ToJson(rank.ddp).substr(1));
   }
   return text;
 }

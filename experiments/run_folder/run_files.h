@@ -10,21 +10,13 @@
 
 namespace psring {
 
-// Identifies a launch in runs.csv, steps.jsonl and curves.csv.
+// Identifies a launch of a configuration in runs.csv, steps.jsonl and curves.csv.
 struct RunLabel {
   std::string run_id;
-  std::string part;  // "cost" or "accuracy"
-  std::string strategy;
-  int workers = 1;
-  int repeat = 0;  // round or training, from 0
+  std::string part;  // "cost", "accuracy" or "training"
+  int repeat = 0;    // round or training, from 0
   uint64_t seed = 1;
-  std::string records;  // its record folder, relative to the run folder
-  int servers = 0;
-  std::string server_wire = {};  // empty: no servers, or of an earlier version
-  // As in summary.csv; an empty program: no pipeline.
-  std::string layout = {}, program = {};
-  int micro_batches = 1;
-  std::string cuts;
+  std::string records = {};  // its record folder, relative to the run folder
 };
 
 // `rows` is not empty, and all rows have the same columns.
@@ -47,15 +39,16 @@ std::string TableJson(const std::vector<SummaryRow>& rows, const std::optional<W
                       std::optional<int> cores);
 
 std::string RunsCsvHeader();
-std::string RunsCsvLine(const RunLabel& label, const RunFigures& figures);
+std::string RunsCsvLine(const RunLabel& label, const Configuration& configuration, const RunFigures& figures);
 
 std::string CurvesCsvHeader();
-std::string CurvesCsvLines(const RunLabel& label, const std::vector<CurvePoint>& curve);
+std::string CurvesCsvLines(const RunLabel& label, const Configuration& configuration,
+                           const std::vector<CurvePoint>& curve);
 
-// One StepRecord per line, after its launch and derived wait_ms.
-std::string StepsJsonl(const RunLabel& label, const RunRecords& records, bool synchronous);
+// One StepRecord per line, after its launch and, if its workers wait for all, the derived wait_ms.
+std::string StepsJsonl(const RunLabel& label, const Configuration& configuration, const RunRecords& records);
 
 // One line of DdpFigures per rank, after its launch, rank and requested bucket size.
-std::string DdpJsonl(const RunLabel& label, double bucket_mb, const RunRecords& records);
+std::string DdpJsonl(const RunLabel& label, const Configuration& configuration, const RunRecords& records);
 
 }  // namespace psring

@@ -54,12 +54,12 @@ absl::StatusOr<std::vector<StepRecord>> ReadSteps(const std::string& folder, con
 }
 
 bool HasMeasured(const std::vector<StepRecord>& steps) {
-  return std::any_of(steps.begin(), steps.end(), [](const StepRecord& step) { return !step.warmup; });
+  return std::ranges::any_of(steps, [](const StepRecord& step) { return !step.warmup; });
 }
 
 bool WasLost(const std::vector<ServerResult>& servers, int rank) {
-  return std::any_of(servers.begin(), servers.end(), [rank](const ServerResult& server) {
-    return std::count(server.lost_workers.begin(), server.lost_workers.end(), rank) > 0;
+  return std::ranges::any_of(servers, [rank](const ServerResult& server) {
+    return std::ranges::count(server.lost_workers, rank) > 0;
   });
 }
 
@@ -117,8 +117,8 @@ absl::Status RunFolder::Clear() {
 
 std::string RunFolder::run_id() const { return std::filesystem::path(path_).filename().string(); }
 
-absl::StatusOr<std::string> RunFolder::RecordFolder(const RunLabel& label) {
-  const std::string folder = absl::StrCat(path_, "/", label.records);
+absl::StatusOr<std::string> RunFolder::RecordFolder(const std::string& records) {
+  const std::string folder = absl::StrCat(path_, "/", records);
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error)
@@ -154,48 +154,42 @@ absl::Status RunFolder::ForceToDisk(const RunLabel& label) const {
 
 absl::Status RunFolder::Append(const RunLabel& label, const Configuration& configuration,
                                const RunRecords& records, const RunFigures& figures) {
-  PSRING_RETURN_IF_ERROR(AppendText(path_ + "/runs.csv", RunsCsvLine(label, figures)));
+  PSRING_RETURN_IF_ERROR(AppendText(path_ + "/runs.csv", RunsCsvLine(label, configuration, figures)));
   for (const RankResult& rank : records.ranks) {
-    PSRING_RETURN_IF_ERROR(AppendText(path_ + "/curves.csv", CurvesCsvLines(label, rank.curve)));
+    PSRING_RETURN_IF_ERROR(
+        AppendText(path_ + "/curves.csv", CurvesCsvLines(label, configuration, rank.curve)));
   }
-  PSRING_RETURN_IF_ERROR(
-      AppendText(path_ + "/ddp.jsonl", DdpJsonl(label, configuration.training.bucket_mb, records)));
-  const bool waits = configuration.strategy.synchronous && configuration.strategy.communicates();
-  return AppendText(path_ + "/steps.jsonl", StepsJsonl(label, records, waits));
+  PSRING_RETURN_IF_ERROR(AppendText(path_ + "/ddp.jsonl", DdpJsonl(label, configuration, records)));
+  return AppendText(path_ + "/steps.jsonl", StepsJsonl(label, configuration, records));
 }
 
-int64_t GroupBuckets(const Configuration& configuration, const RankResult& result) {
-  const bool divided = configuration.strategy.has_only_rows_on_servers();
-  return divided ? static_cast<int64_t>(result.bucket_elements.size()) : 0;
-}
-
-absl::Status RunFolder::KeepTrace(const RunLabel& label, const Configuration& configuration) {
-  LaunchTrace& trace = traces_.emplace_back();
-  trace.name = configuration.name();
-  trace.strategy = configuration.strategy.name;
-  trace.workers = configuration.workers;
-  trace.servers = configuration.servers();
-  trace.time_scale = configuration.training.time_scale;
-  trace.copy_streams = configuration.training.copy_streams;
-  trace.tied_every = TiedEvery(configuration.training);
-  // Without the group's backend and algorithm, the trace has no arrows. If ranks have parts of the model, not
-  // all are one group.
-  const absl::StatusOr<std::string> result =
-      ReadFile(absl::StrFormat("%s/%s/result-rank0.json", path_, label.records), kMaxRecordBytes);
-  if (result.ok()) {
-    if (const absl::StatusOr<RankResult> of_rank = RankResultFromJson(*result);
-        of_rank.ok() && ReplicaRanks(configuration.training) == 1) {
-      trace.backend = of_rank->backend;
-      trace.algorithm = of_rank->algorithm;
-      trace.group_buckets = GroupBuckets(configuration, *of_rank);
-    }
+LaunchTrace TraceOf(const std::string& folder, const Configuration& configuration) {
+  LaunchTrace trace{.name = configuration.name(),
+                    .strategy = configuration.strategy.name,
+                    .workers = configuration.workers,
+                    .servers = configuration.servers(),
+                    .time_scale = configuration.training.time_scale,
+                    .copy_streams = configuration.training.copy_streams,
+                    .tied_every = TiedEvery(configuration.training)};
+  // If ranks have parts of the model, not all are one group.
+  const absl::StatusOr<RankResult> result =
+      ReadRecord(absl::StrCat(folder, "/result-rank0.json"), RankResultFromJson);
+  if (result.ok() && ReplicaRanks(configuration.training) == 1) {
+    trace.backend = result->backend;
+    trace.algorithm = result->algorithm;
+    if (configuration.strategy.has_only_rows_on_servers())
+      trace.group_buckets = result->bucket_elements.size();
   }
   for (int rank = 0; rank < configuration.ranks(); ++rank) {
     absl::StatusOr<std::string> text =
-        ReadFile(absl::StrFormat("%s/%s/trace-rank%d.json", path_, label.records, rank), kMaxRecordBytes);
-    if (text.ok()) trace.ranks.push_back(*std::move(text));  // lost workers have none
+        ReadFile(absl::StrFormat("%s/trace-rank%d.json", folder, rank), kMaxRecordBytes);
+    if (text.ok()) trace.ranks.push_back(*std::move(text));
   }
-  return absl::OkStatus();
+  return trace;
+}
+
+void RunFolder::KeepTrace(const RunLabel& label, const Configuration& configuration) {
+  traces_.push_back(TraceOf(absl::StrCat(path_, "/", label.records), configuration));
 }
 
 absl::Status RunFolder::WriteTrace() const { return Write("trace.json", TraceJson(traces_)); }

@@ -19,8 +19,9 @@ namespace psring {
 // DataLoss: a file is malformed, or all workers were lost.
 absl::StatusOr<RunRecords> ReadRecords(const std::string& folder, int ranks, int servers);
 
-// LaunchTrace::group_buckets. `result`: of any rank.
-int64_t GroupBuckets(const Configuration& configuration, const RankResult& result);
+// Of the launch with its records in `folder`. Lost workers have no trace, and without rank 0's result the
+// trace has no arrows.
+LaunchTrace TraceOf(const std::string& folder, const Configuration& configuration);
 
 class RunFolder {
  public:
@@ -34,8 +35,8 @@ class RunFolder {
   const std::string& path() const { return path_; }
   std::string run_id() const;  // the folder's name
 
-  // The folder for a launch's records; creates it.
-  absl::StatusOr<std::string> RecordFolder(const RunLabel& label);
+  // The folder `records` (RunLabel) for a launch's records; creates it.
+  absl::StatusOr<std::string> RecordFolder(const std::string& records);
 
   absl::Status Write(const std::string& name, const std::string& text) const;
   // The same, and the file is on disk when this returns.
@@ -49,7 +50,7 @@ class RunFolder {
   absl::Status Append(const RunLabel& label, const Configuration& configuration, const RunRecords& records,
                       const RunFigures& figures);
   // Adds the launch's trace to WriteTrace's output.
-  absl::Status KeepTrace(const RunLabel& label, const Configuration& configuration);
+  void KeepTrace(const RunLabel& label, const Configuration& configuration);
   absl::Status WriteTrace() const;
 
  private:

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -35,18 +34,15 @@ using Flights = std::map<What, std::map<int64_t, Flight>>;
 
 // A whole number from 0 to INT32_MAX, as in our traces.
 std::optional<int64_t> WholeAt(const Json& json, const char* key) {
-  const auto found = json.find(key);
-  if (found == json.end() || !found->is_number_unsigned() || found->get<uint64_t>() > INT32_MAX) {
-    return std::nullopt;
-  }
-  return found->get<int64_t>();
+  const Json& field = FieldAt(json, key);
+  if (!field.is_number_unsigned() || field.get<uint64_t>() > INT32_MAX) return std::nullopt;
+  return field.get<int64_t>();
 }
 
 void NoteFlight(const Json& event, Flights& flights) {
   if (TextAt(event, "ph") != "X" || TextAt(event, "name") != "communication") return;
-  const auto args = event.find("args");
-  if (args == event.end() || !args->is_object()) return;
-  const auto step = WholeAt(*args, "step"), bucket = WholeAt(*args, "bucket");
+  const Json& args = FieldAt(event, "args");
+  const auto step = WholeAt(args, "step"), bucket = WholeAt(args, "bucket");
   const auto rank = WholeAt(event, "pid"), lane = WholeAt(event, "tid");
   if (!step || !bucket || !rank || !lane) return;
   const double ts = NumberAt(event, "ts", 0);
@@ -171,7 +167,7 @@ void DrawServers(const LaunchTrace& launch, const Flights& flights, std::vector<
 void DivideEventTimes(double scale, Json& event) {
   if (scale == 1) return;
   for (const char* key : {"ts", "dur"}) {
-    if (event.contains(key) && event[key].is_number()) event[key] = event[key].get<double>() / scale;
+    if (const Json& time = FieldAt(event, key); time.is_number()) event[key] = time.get<double>() / scale;
   }
 }
 

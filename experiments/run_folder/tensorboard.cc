@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -72,16 +71,16 @@ std::vector<Scalar> ScalarsOf(const RunRecords& records, double zero_s) {
     for (const StepRecord& step : rank) {
       StepSums& sums = steps[step.step];
       ++sums.ranks;
-      sums.begin_ns += static_cast<double>(step.begin_ns);
+      sums.begin_ns += step.begin_ns;
       sums.loss += step.loss;
       sums.step_ms += step.step_ms;
       sums.compute_ms += step.compute_ms;
       sums.comm_ms += step.comm_busy_ms;
       sums.exposed_ms += step.exposed_comm_ms;
-      if (step.step_ms > 0) sums.samples_per_s += 1e3 * static_cast<double>(step.samples) / step.step_ms;
+      if (step.step_ms > 0) sums.samples_per_s += 1e3 * step.samples / step.step_ms;
       for (const BucketRecord& bucket : step.buckets) {
         if (bucket.staleness < 0) continue;
-        sums.stale += static_cast<double>(bucket.staleness);
+        sums.stale += bucket.staleness;
         ++sums.stale_buckets;
       }
     }
@@ -185,8 +184,8 @@ absl::Status EventFile::Follow(const std::string& records, int ranks) {
   }
   RunRecords reached;
   for (Ahead& ahead : ranks_) {
-    const auto end = std::find_if(ahead.steps.begin(), ahead.steps.end(),
-                                  [common](const StepRecord& step) { return step.step > common; });
+    const auto end =
+        std::ranges::find_if(ahead.steps, [common](const StepRecord& step) { return step.step > common; });
     reached.steps.emplace_back(std::make_move_iterator(ahead.steps.begin()), std::make_move_iterator(end));
     ahead.steps.erase(ahead.steps.begin(), end);
   }

@@ -53,7 +53,7 @@ double GeometricMean(const std::vector<double>& values) {
 
 double Quantile(std::vector<double> values, double fraction) {
   if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
+  std::ranges::sort(values);
   const double position = fraction * static_cast<double>(values.size() - 1);
   const size_t below = position;
   const size_t above = std::min(below + 1, values.size() - 1);
@@ -95,7 +95,7 @@ PairedComparison ComparePairs(const std::vector<double>& first, const std::vecto
 std::vector<bool> HolmRejected(const std::vector<double>& p_values, double level) {
   std::vector<size_t> order(p_values.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p_values[a] < p_values[b]; });
+  std::ranges::sort(order, [&](size_t a, size_t b) { return p_values[a] < p_values[b]; });
   std::vector<bool> rejected(p_values.size(), false);
   for (size_t rank = 0; rank < order.size(); ++rank) {
     if (p_values[order[rank]] > level / static_cast<double>(order.size() - rank)) break;

@@ -3,9 +3,15 @@
 #include <algorithm>
 #include <optional>
 
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/text/translate.h"
 #include "common/text/units.h"
 
@@ -24,15 +30,14 @@ const char* ShapingName(Shaping shaping) {
 
 absl::Status CheckLink(const LinkOptions& options) {
   if (options.scale > 1 && options.bits_per_s <= 0) {
-    return absl::InvalidArgumentError(Tr(
-        "--scale is for links that this machine cannot carry; add --link with their rate, such as 10gbit"));
+    return InvalidTr(
+        "--scale is for links that this machine cannot carry; add --link with their rate, such as 10gbit");
   }
   if (options.shaping == "none" && options.wanted()) {
     return absl::InvalidArgumentError("--shaping none contradicts --link and --latency; omit it or them");
   }
   if ((options.shaping == "netns" || options.shaping == "userspace") && !options.wanted()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--shaping ", options.shaping, " needs a rate; add --link 1gbit"));
+    return InvalidArgument("--shaping ", options.shaping, " needs a rate; add --link 1gbit");
   }
   return absl::OkStatus();
 }
@@ -47,11 +52,10 @@ absl::StatusOr<double> ParseLatency(const std::string& text) {
   if (const std::optional<absl::Duration> with_units = ParseDurationText(text)) {
     duration = *with_units;
   } else if (!absl::ParseDuration(text, &duration)) {
-    return absl::InvalidArgumentError(
-        Tr("'$0' is not a time; write a number with a unit, such as 0.5ms or 100us", text));
+    return InvalidTr("'$0' is not a time; write a number with a unit, such as 0.5ms or 100us", text);
   }
   if (duration < absl::ZeroDuration() || duration > absl::Seconds(10)) {
-    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not between 0 and 10s"));
+    return InvalidArgument("'", text, "' is not between 0 and 10s");
   }
   return absl::ToDoubleSeconds(duration);
 }
@@ -115,6 +119,79 @@ std::string DescribeLink(const LinkReport& report) {
   if (!report.congestion_control.empty()) absl::StrAppend(&text, " (TCP ", report.congestion_control, ")");
   if (report.scale > 1) text += Tr(", at 1/$0 of the speed", report.scale);
   return text;
+}
+
+namespace {
+
+constexpr double kSegmentBytes = 1448;
+constexpr double kLeastTimeoutMs = 200;
+
+std::vector<absl::string_view> SplitFields(absl::string_view line) {
+  return absl::StrSplit(line, absl::ByAnyChar(" \t(),"), absl::SkipEmpty());
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> NetworkCounterOf(const std::string& text, const std::string& protocol,
+                                         const std::string& name) {
+  std::vector<absl::string_view> names;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (!absl::StartsWith(line, absl::StrCat(protocol, ": "))) continue;
+    if (names.empty()) {
+      names = SplitFields(line);
+      continue;
+    }
+    const std::vector<absl::string_view> numbers = SplitFields(line);
+    const auto found = std::ranges::find(names, name);
+    const size_t at = static_cast<size_t>(found - names.begin());
+    int64_t value = 0;
+    if (at < numbers.size() && absl::SimpleAtoi(numbers[at], &value)) return value;
+    break;
+  }
+  return absl::NotFoundError(absl::StrCat("the kernel has no counter ", protocol, " ", name));
+}
+
+absl::StatusOr<int64_t> QueueDropsOf(const std::string& text, const std::string& interface) {
+  bool matches = false;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    const std::vector<absl::string_view> fields = SplitFields(line);
+    if (!fields.empty() && fields[0] == "qdisc") {
+      const auto dev = std::ranges::find(fields, "dev");
+      matches = dev != fields.end() && dev + 1 != fields.end() && *(dev + 1) == interface &&
+                std::ranges::find(fields, "root") != fields.end();
+      continue;
+    }
+    const auto dropped = std::ranges::find(fields, "dropped");
+    int64_t value = 0;
+    if (matches && dropped != fields.end() && dropped + 1 != fields.end() &&
+        absl::SimpleAtoi(*(dropped + 1), &value)) {
+      return value;
+    }
+  }
+  return absl::NotFoundError(absl::StrCat("tc shows no root queue of ", interface));
+}
+
+std::vector<NodeCounters> Difference(const std::vector<NodeCounters>& after,
+                                     const std::vector<NodeCounters>& before) {
+  PSRING_CHECK(after.size() == before.size());
+  std::vector<NodeCounters> difference;
+  for (size_t i = 0; i < after.size(); ++i) {
+    difference.push_back({after[i].retransmitted_segments - before[i].retransmitted_segments,
+                          after[i].timeouts - before[i].timeouts,
+                          after[i].queue_drops - before[i].queue_drops});
+  }
+  return difference;
+}
+
+double RetransmissionMs(const std::vector<NodeCounters>& nodes, double bits_per_s) {
+  double most = 0;
+  for (const NodeCounters& node : nodes) {
+    const double resent =
+        bits_per_s > 0 ? 8e3 * kSegmentBytes * static_cast<double>(node.retransmitted_segments) / bits_per_s
+                       : 0;
+    most = std::max(most, resent + kLeastTimeoutMs * static_cast<double>(node.timeouts));
+  }
+  return most;
 }
 
 }  // namespace psring

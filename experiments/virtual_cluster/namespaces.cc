@@ -16,8 +16,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "experiments/launch/launcher.h"
 #include "experiments/launch/temporary_folder.h"
 
@@ -58,7 +58,7 @@ absl::StatusOr<FileDescriptor> FromChild(absl::Span<const char* const> steps, co
   if (read(reader.get(), &reply, sizeof reply) == sizeof reply && reply.fd >= 0) {
     return FileDescriptor(reply.fd);
   }
-  return absl::FailedPreconditionError(absl::StrCat(steps[reply.step], ": ", strerror(reply.error)));
+  return FailedPrecondition(steps[reply.step], ": ", strerror(reply.error));
 }
 
 // FromChild inside `network`; `failure` describes the failure of `open`.
@@ -109,9 +109,7 @@ absl::Status Batch(const std::string& tool, const ChildNetwork& network,
                    const std::vector<std::string>& lines, const std::vector<int>& inherits,
                    const Interrupt& interrupt) {
   const std::string path = FindTool(tool);
-  if (path.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(tool, " is missing: sudo apt-get install -y iproute2"));
-  }
+  if (path.empty()) return FailedPrecondition(tool, " is missing: sudo apt-get install -y iproute2");
   PSRING_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Create());
   const std::string file = folder.path() + "/batch";
   std::ofstream(file) << absl::StrJoin(lines, "\n") << "\n";
@@ -125,8 +123,7 @@ absl::Status Batch(const std::string& tool, const ChildNetwork& network,
   if (status.ok() || status.code() == absl::StatusCode::kCancelled) return status;
   const std::string message(status.message());
   const size_t last = message.find("\n  | ");
-  return absl::FailedPreconditionError(
-      absl::StrCat(tool, ": ", last == message.npos ? message : message.substr(last + 5)));
+  return FailedPrecondition(tool, ": ", last == message.npos ? message : message.substr(last + 5));
 }
 
 // The contents of a file of /proc/net inside `network`.
@@ -183,7 +180,7 @@ absl::StatusOr<std::unique_ptr<Namespaces>> Namespaces::Create(int nodes, double
   auto namespaces = std::unique_ptr<Namespaces>(new Namespaces());
   absl::Status status = namespaces->Make(nodes);
   if (!status.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat(status.message(), "; ", kHowToFix));
+    return FailedPrecondition(status.message(), "; ", kHowToFix);
   }
   PSRING_RETURN_IF_ERROR(namespaces->Connect(bits_per_s, interrupt));
   return namespaces;

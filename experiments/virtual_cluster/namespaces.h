@@ -18,7 +18,6 @@
 #include "experiments/launch/child_process.h"
 #include "experiments/launch/interrupt.h"
 #include "experiments/virtual_cluster/link.h"
-#include "experiments/virtual_cluster/link_counters.h"
 
 namespace psring {
 

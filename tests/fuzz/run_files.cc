@@ -3,7 +3,7 @@
 
 #include "common/text/translate.h"
 #include "experiments/page/digests.h"
-#include "experiments/page/kineto.h"
+#include "experiments/page/page.h"
 #include "experiments/page/run_data.h"
 #include "experiments/pool/pool.h"
 #include "tests/fuzz/input.h"

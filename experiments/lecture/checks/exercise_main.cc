@@ -7,8 +7,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/check.h"
 #include "common/base/dynamic_library.h"
-#include "experiments/lecture/checks/ring_check.h"
-#include "experiments/lecture/checks/ssp_check.h"
+#include "experiments/lecture/checks/checks.h"
 
 namespace psring {
 namespace {

@@ -18,6 +18,7 @@
 #include "common/io/files.h"
 #include "common/measure/trace.h"
 #include "common/text/translate.h"
+#include "common/text/units.h"
 #include "experiments/design/plan.h"
 #include "experiments/engine/failure.h"
 #include "experiments/engine/launch.h"
@@ -29,7 +30,6 @@
 #include "experiments/run_folder/recorded_run.h"
 #include "experiments/run_folder/run_claim.h"
 #include "experiments/run_folder/run_folder.h"
-#include "experiments/verbs/bench/files.h"
 #include "experiments/verbs/bench/result.h"
 #include "experiments/verbs/bench/runner.h"
 #include "experiments/verbs/bench/text.h"
@@ -62,11 +62,10 @@ absl::StatusOr<std::string> ReserveFile(const std::string& wanted) {
 absl::Status CheckMemory(const BenchPlan& plan, const Machine& machine) {
   const uint64_t needed = BenchMemoryBytes(plan), there = static_cast<uint64_t>(machine.memory_mb) << 20;
   if (there == 0 || needed <= there / 10 * 8) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      Tr("the buffers of all processes need $0 GiB, but this machine has $1; use a smaller --maxbytes or "
-         "fewer --workers",
-         absl::StrFormat("%.1f", static_cast<double>(needed) / (1 << 30)),
-         absl::StrFormat("%.1f", static_cast<double>(there) / (1 << 30))));
+  return InvalidTr(
+      "the buffers of all processes need $0 GiB, but this machine has $1; use a smaller --maxbytes or "
+      "fewer --workers",
+      Fixed(1.0 * needed / (1 << 30), 1), Fixed(1.0 * there / (1 << 30), 1));
 }
 
 // What is known before anything is measured; on several machines, each has its own.
@@ -125,7 +124,7 @@ class Benchmark {
     if (flags_.dry_run) return absl::OkStatus();
     const int64_t begin = MonotonicNanos();
     if (const absl::Status measured = Measure(); !measured.ok()) return WithoutJson(measured);
-    manifest_.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
+    manifest_.wall_s = 1e-9 * (MonotonicNanos() - begin);
     PSRING_RETURN_IF_ERROR(Write());
     return CheckBusbw(flags_.request, result_, Slowest());
   }
@@ -180,8 +179,9 @@ class Benchmark {
         [&](int round, size_t launch) -> absl::Status {
           const std::string label =
               plan_.rounds > 1 ? absl::StrFormat("round %d/%d  ", round + 1, plan_.rounds) : "";
-          const RunLabel logs{.records = absl::StrFormat("logs/round%d-launch%d", round + 1, launch + 1)};
-          PSRING_ASSIGN_OR_RETURN(const std::string folder, folder_->RecordFolder(logs));
+          PSRING_ASSIGN_OR_RETURN(
+              const std::string folder,
+              folder_->RecordFolder(absl::StrFormat("logs/round%d-launch%d", round + 1, launch + 1)));
           return LaunchBench(bench_, launch, folder, interrupt_, label, display_, result_);
         },
         [] { return absl::OkStatus(); }));
@@ -221,7 +221,7 @@ class Benchmark {
     display_.Say(
         Tr("# results: $0/report.html and other files in this folder ($1 s); repeat: $2 bench --config "
            "$0/config.toml",
-           folder_->path(), absl::StrFormat("%.0f", manifest_.wall_s), CommandName()));
+           folder_->path(), Fixed(manifest_.wall_s, 0), CommandName()));
     return absl::OkStatus();
   }
 

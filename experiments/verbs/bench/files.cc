@@ -1,5 +1,3 @@
-#include "experiments/verbs/bench/files.h"
-
 #include <stdlib.h>
 
 #include <algorithm>
@@ -16,6 +14,7 @@
 #include "common/text/translate.h"
 #include "experiments/run_folder/run_files.h"
 #include "experiments/stats/statistics.h"
+#include "experiments/verbs/bench/text.h"
 
 extern char** environ;
 
@@ -118,8 +117,7 @@ std::string BenchJson(const BenchRequest& request, const BenchResult& result, co
     }
   }
   OrderedJson rows = OrderedJson::array();
-  double busbw = 0;
-  int values = 0;
+  std::vector<double> busbw;
   for (const BenchTable& table : result.tables()) {
     const BenchCombination& combination = table.combination;
     for (const BenchCell& cell : table.cells) {
@@ -127,9 +125,7 @@ std::string BenchJson(const BenchRequest& request, const BenchResult& result, co
       const std::optional<double> limit =
           result.limits().BusBandwidth(combination, table.transport, cell.bytes);
       for (const PlacementFigures* figures : {&row.out_of_place, &row.in_place}) {
-        if (!figures->measured) continue;
-        busbw += figures->busbw;
-        ++values;
+        if (figures->measured) busbw.push_back(figures->busbw);
       }
       const bool one = !row.in_place.measured;
       const auto best = [&](const auto& figure) {
@@ -161,19 +157,18 @@ std::string BenchJson(const BenchRequest& request, const BenchResult& result, co
                       {"p99_us", best([](const SampleFigures& s) { return s.NearestRank(99); })}});
     }
   }
-  OrderedJson json = {
-      {"version", kJsonVersion},
-      {"start_time", run.started_utc},
-      {"args", run.command_line},
-      {"env", RelevantEnvironment()},
-      {"nccl_version", 0},
-      {"config", config},
-      {"results", rows},
-      {"out_of_bounds", {{"count", 0}, {"okay", Truth(true)}}},
-      {"average_bus_bandwidth", {{"bandwidth", values > 0 ? busbw / values : 0}, {"okay", "unchecked"}}},
-      {"errors", OrderedJson::array()},
-      {"notes", plan.notes},
-      {"end_time", ended_utc}};
+  OrderedJson json = {{"version", kJsonVersion},
+                      {"start_time", run.started_utc},
+                      {"args", run.command_line},
+                      {"env", RelevantEnvironment()},
+                      {"nccl_version", 0},
+                      {"config", config},
+                      {"results", rows},
+                      {"out_of_bounds", {{"count", 0}, {"okay", Truth(true)}}},
+                      {"average_bus_bandwidth", {{"bandwidth", Mean(busbw)}, {"okay", "unchecked"}}},
+                      {"errors", OrderedJson::array()},
+                      {"notes", plan.notes},
+                      {"end_time", ended_utc}};
   if (run.wires) {
     json["network"] = {{"nodes", plan.layout.nodes},
                        {"nproc_per_node", plan.layout.per_node},

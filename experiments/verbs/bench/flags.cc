@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/cli/command_line.h"
 #include "common/kernels/reduce.h"
 #include "common/net/tls.h"
@@ -48,7 +49,7 @@ absl::StatusOr<SizeSweep> UnderstandSizes(const RawBenchFlags& raw) {
   if (!raw.sizes.empty()) {
     if (!raw.min_bytes.empty() || !raw.max_bytes.empty() || !raw.step_bytes.empty() ||
         !raw.step_factor.empty()) {
-      return absl::InvalidArgumentError(Tr("--sizes excludes -b, -e, -i and -f; omit one of them"));
+      return InvalidTr("--sizes excludes -b, -e, -i and -f; omit one of them");
     }
     for (const std::string& text : Names(raw.sizes)) {
       PSRING_ASSIGN_OR_RETURN(sweep.list.emplace_back(), ParseByteSize(text));
@@ -66,10 +67,10 @@ absl::StatusOr<SizeSweep> UnderstandSizes(const RawBenchFlags& raw) {
   if (raw.min_bytes.empty()) sweep.least = std::min(sweep.least, sweep.most);
   if (!raw.step_bytes.empty()) {
     PSRING_ASSIGN_OR_RETURN(sweep.step_bytes, ParseByteSize(raw.step_bytes));
-    if (sweep.step_bytes == 0) return absl::InvalidArgumentError(Tr("--stepbytes 0 does not grow"));
+    if (sweep.step_bytes == 0) return InvalidTr("--stepbytes 0 does not grow");
   }
   if (!raw.step_factor.empty() && !absl::SimpleAtoi(raw.step_factor, &sweep.step_factor)) {
-    return absl::InvalidArgumentError(absl::StrCat("--stepfactor: '", raw.step_factor, "'"));
+    return InvalidArgument("--stepfactor: '", raw.step_factor, "'");
   }
   return sweep;
 }
@@ -79,7 +80,7 @@ template <typename Value, typename All, typename Parser>
 absl::StatusOr<std::vector<std::string>> NamesOf(const std::string& text, const All& all, Parser parse) {
   std::vector<std::string> names;
   const auto add = [&](Value value) {
-    if (std::find(names.begin(), names.end(), Name(value)) == names.end()) names.push_back(Name(value));
+    if (std::ranges::find(names, Name(value)) == names.end()) names.push_back(Name(value));
   };
   for (const std::string& word : Names(text)) {
     if (word == "all") {
@@ -124,8 +125,8 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
       "all_to_all direct and pairwise; others: their own choice]",
       ListOf(CheckName));
   add(what, "--transport,--transports", raw.transports, "NAME,...",
-      "shm, tcp, auto; on GPUs cuda_ipc, for nccl auto and tcp [all except auto; on GPUs cuda_ipc, and "
-      "auto for nccl]",
+      "shm, tcp, auto; on GPUs cuda_ipc, for nccl auto and tcp [all except auto; on GPUs cuda_ipc, and auto "
+      "for nccl]",
       ListOf(CheckName));
   add(all_of_what.c_str(), "--tls", raw.flags.request.tls, "auto|CERT,KEY,CA", kTlsHelp, CheckTls);
   add(all_of_what.c_str(), "--buffers", raw.buffers, "KIND,...",
@@ -205,20 +206,18 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
          "Number of times that everything is launched; the iterations are divided among them; 0: 1, or 3 if "
          "several launches are needed (several --workers, MPI over several transports)",
          0, 1000);
-  verb->add_flag(
-          "--no_pin", raw.no_pin,
-          "Let the kernel move processes between cores. By default, if there is a core for each process, its "
-          "calling thread is pinned")
+  verb->add_flag("--no_pin", raw.no_pin,
+                 "Let the kernel move processes between cores. By default, if there is a core for each "
+                 "process, its calling thread is pinned")
       ->group(InHelpAll(results));
   verb->add_option("--timeout", request.timeout_s, "Seconds to wait for a silent process")
       ->group(InHelpAll(results))
       ->option_text("S")
       ->check(RealNumber({}))
       ->capture_default_str();
-  verb->add_option(
-          "--require_busbw", request.require_busbw,
-          "Exit with 1, and name the slowest node, link or schedule, if the fastest all-reduce of the "
-          "largest size has a bus bandwidth below X GB/s, with any of --workers")
+  verb->add_option("--require_busbw", request.require_busbw,
+                   "Exit with 1, and name the slowest node, link or schedule, if the fastest all-reduce of "
+                   "the largest size has a bus bandwidth below X GB/s, with any of --workers")
       ->group(results)
       ->option_text("X")
       ->check(RealNumber({.low = 0, .high = 1e6}));
@@ -245,7 +244,7 @@ absl::Status UnderstandNodes(const RawBenchFlags& raw, BenchFlags& flags) {
                                       {!nodes.network.interface.empty(), "--interface"},
                                       {nodes.placement != "compact", "--placement"}}) {
       if (!given) continue;
-      return absl::InvalidArgumentError(Tr("$0 is for several machines; give --nnodes or omit it", flag));
+      return InvalidTr("$0 is for several machines; give --nnodes or omit it", flag);
     }
     return absl::OkStatus();
   }
@@ -261,23 +260,20 @@ absl::Status CheckServerFlags(const RawBenchFlags& raw, const BenchRequest& requ
                             : !raw.server_wires.empty() ? "--server_wire"
                                                         : nullptr;
   if (given != nullptr && std::ranges::count(request.collectives, kPushPull) == 0) {
-    return absl::InvalidArgumentError(
-        Tr("$0 is for --collective ps_push_pull; name it, or omit the flag", given));
+    return InvalidTr("$0 is for --collective ps_push_pull; name it, or omit the flag", given);
   }
   if (!raw.server_wires.empty() && !request.transports.empty() &&
       std::ranges::count(request.transports, "tcp") == 0) {
-    return absl::InvalidArgumentError(Tr("--server_wire is for --transport tcp; name it, or omit the flag"));
+    return InvalidTr("--server_wire is for --transport tcp; name it, or omit the flag");
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckRequirement(const BenchRequest& request) {
   if (request.require_busbw <= 0) return absl::OkStatus();
-  const bool reduces = std::find(request.collectives.begin(), request.collectives.end(), kAllReduce) !=
-                       request.collectives.end();
-  if (!reduces || *std::max_element(request.workers.begin(), request.workers.end()) < 2) {
-    return absl::InvalidArgumentError(
-        Tr("--require_busbw is of an all-reduce of two or more workers; measure one, or omit it"));
+  const bool reduces = std::ranges::find(request.collectives, kAllReduce) != request.collectives.end();
+  if (!reduces || *std::ranges::max_element(request.workers) < 2) {
+    return InvalidTr("--require_busbw is of an all-reduce of two or more workers; measure one, or omit it");
   }
   return absl::OkStatus();
 }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/read_file.h"
 #include "common/io/json_object.h"
 #include "common/text/suggestions.h"
@@ -115,10 +116,9 @@ class Planner {
       const int workers = MostOnAMachine(request_.layout, all);
       if (workers <= request_.gpus) continue;
       if (!request_.oversubscribe) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(request_.on_nodes() ? "--nproc_per_node " : "--workers ", workers, " on ",
-                         request_.gpus, request_.gpus == 1 ? " GPU" : " GPUs",
-                         ": use fewer, or --oversubscribe (a functional test, not a speed test)"));
+        return InvalidArgument(request_.on_nodes() ? "--nproc_per_node " : "--workers ", workers, " on ",
+                               request_.gpus, request_.gpus == 1 ? " GPU" : " GPUs",
+                               ": use fewer, or --oversubscribe (a functional test, not a speed test)");
       }
       Note(Tr("ranks share GPUs: functional, not a measurement"));
     }
@@ -130,24 +130,22 @@ class Planner {
     const NodeLayout& layout = request_.layout;
     for (const int workers : request_.workers) {
       if (workers <= layout.capacity()) continue;
-      return absl::InvalidArgumentError(
-          Tr("--workers $0 on $1 machines of $2: use at most $3, or a larger --nproc_per_node", workers,
-             layout.nodes, layout.per_node, layout.capacity()));
+      return InvalidTr("--workers $0 on $1 machines of $2: use at most $3, or a larger --nproc_per_node",
+                       workers, layout.nodes, layout.per_node, layout.capacity());
     }
     if (request_.limits) {
-      return absl::InvalidArgumentError(Tr("--limits measures one machine; omit it, or --nnodes"));
+      return InvalidTr("--limits measures one machine; omit it, or --nnodes");
     }
     if (Contains(request_.backends, "mpi")) {
-      return absl::InvalidArgumentError(
-          Tr("mpirun starts MPI's ranks, also on several machines; omit --backend mpi, or --nnodes"));
+      return InvalidTr(
+          "mpirun starts MPI's ranks, also on several machines; omit --backend mpi, or --nnodes");
     }
     if (on_gpus() && Contains(request_.backends, "native")) {
-      return absl::InvalidArgumentError(
-          Tr("native exchanges GPU memory only within a machine; use --backend nccl, or omit --device"));
+      return InvalidTr(
+          "native exchanges GPU memory only within a machine; use --backend nccl, or omit --device");
     }
     if (Contains(request_.transports, "shm")) {
-      return absl::InvalidArgumentError(
-          Tr("--transport shm is for the processes of one machine; with --nnodes use tcp or auto"));
+      return InvalidTr("--transport shm is for the processes of one machine; with --nnodes use tcp or auto");
     }
     return absl::OkStatus();
   }
@@ -156,20 +154,18 @@ class Planner {
     if (request_.workers.empty()) return absl::InvalidArgumentError("--workers is empty");
     for (const int workers : request_.workers) {
       if (workers < 1 || workers > kMaxBenchWorkers) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("--workers ", workers, ": must be from 1 to ", kMaxBenchWorkers));
+        return InvalidArgument("--workers ", workers, ": must be from 1 to ", kMaxBenchWorkers);
       }
       if (request_.root >= workers && Contains(request_.collectives, "broadcast")) {
-        return absl::InvalidArgumentError(
-            Tr("--root $0 is not a rank of $1 workers", request_.root, workers));
+        return InvalidTr("--root $0 is not a rank of $1 workers", request_.root, workers);
       }
       for (const std::string& type : request_.types) {
         const int most = MostExactRanks(type);
         if (workers <= most || Collectives().empty()) continue;
-        return absl::InvalidArgumentError(
-            Tr("--workers $0 with $1, whose sums are exact with at most $2 workers; use fewer, or another "
-               "--datatype",
-               workers, type, most));
+        return InvalidTr(
+            "--workers $0 with $1, whose sums are exact with at most $2 workers; use fewer, or another "
+            "--datatype",
+            workers, type, most);
       }
     }
     return absl::OkStatus();
@@ -202,15 +198,15 @@ class Planner {
       if (!backend.available) continue;
       if (!request_.tls.empty() && backend.name != "native") {
         if (!named) continue;
-        return absl::InvalidArgumentError(absl::StrCat(
-            "--tls with --backend ", backend.name, ", which opens its own connections; omit one of them"));
+        return InvalidArgument("--tls with --backend ", backend.name,
+                               ", which opens its own connections; omit one of them");
       }
       const bool takes_gpus =
           backend.name == "nccl" || Contains(backend.transports, std::string(kBetweenGpus));
       if (on_gpus() && !takes_gpus) {
         if (!named) continue;
-        return absl::InvalidArgumentError(absl::StrCat("--device cuda is for native and nccl; ", backend.name,
-                                                       " works in the host's memory"));
+        return InvalidArgument("--device cuda is for native and nccl; ", backend.name,
+                               " works in the host's memory");
       }
       // nccl needs a GPU; by default, host memory is measured.
       if (!named && !on_gpus() && backend.name == "nccl") continue;
@@ -251,10 +247,9 @@ class Planner {
         }
       }
       if (found) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat("'", name, "' is not ", what == "algorithm" ? "an " : "a ", what, " of ",
-                       backends_.size() == 1 ? backends_[0]->name + " here" : "these backends", "; ",
-                       offers.empty() ? "none offers the collective" : absl::StrJoin(offers, "; ")));
+      return InvalidArgument("'", name, "' is not ", what == "algorithm" ? "an " : "a ", what, " of ",
+                             backends_.size() == 1 ? backends_[0]->name + " here" : "these backends", "; ",
+                             offers.empty() ? "none offers the collective" : absl::StrJoin(offers, "; "));
     }
     return absl::OkStatus();
   }
@@ -433,7 +428,6 @@ absl::StatusOr<BenchCatalog> BenchCatalogFromJson(const std::string& text) {
   for (const JsonObject& row : backends) {
     BackendInfo& backend = catalog.backends.emplace_back();
     PSRING_ASSIGN_OR_RETURN(backend.name, row.Text("name", kMaxBytes));
-    PSRING_ASSIGN_OR_RETURN(backend.summary, row.Text("summary", kMaxBytes, ""));
     PSRING_ASSIGN_OR_RETURN(backend.available, row.Bool("available", false));
     PSRING_ASSIGN_OR_RETURN(backend.missing, row.Text("missing", kMaxBytes, ""));
     PSRING_ASSIGN_OR_RETURN(backend.transports, row.Texts("transports", kMaxRows, kMaxBytes));

@@ -19,7 +19,7 @@ inline constexpr char kPushPull[] = "ps_push_pull";  // a round of the parameter
 
 // The collectives that can be measured, from `ring_worker --describe`. psring keeps no list of its own.
 struct BackendInfo {
-  std::string name, summary;
+  std::string name;
   bool available = false;
   std::string missing;                                         // if not available: what to install
   std::map<std::string, std::vector<std::string>> algorithms;  // by collective; no entry if not offered

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/errors.h"
 #include "common/text/translate.h"
 #include "experiments/verbs/bench/plan.h"
 
@@ -27,20 +28,20 @@ absl::StatusOr<std::vector<uint64_t>> SizesOf(const SizeSweep& sweep) {
     return absl::InvalidArgumentError("--sizes names a size twice");
   }
   if (sweep.least > sweep.most) {
-    return absl::InvalidArgumentError(Tr("--minbytes $0 is above --maxbytes $1", sweep.least, sweep.most));
+    return InvalidTr("--minbytes $0 is above --maxbytes $1", sweep.least, sweep.most);
   }
   if (sweep.step_bytes > 0 && sweep.step_factor > 0) {
-    return absl::InvalidArgumentError(Tr("--stepbytes and --stepfactor exclude each other"));
+    return InvalidTr("--stepbytes and --stepfactor exclude each other");
   }
   const uint64_t factor = sweep.step_bytes > 0    ? 0
                           : sweep.step_factor > 0 ? sweep.step_factor
                                                   : kDefaultFactor;
-  if (factor == 1) return absl::InvalidArgumentError(Tr("--stepfactor 1 does not grow"));
+  if (factor == 1) return InvalidTr("--stepfactor 1 does not grow");
   std::vector<uint64_t> sizes;
   for (uint64_t size = sweep.least; size <= sweep.most;) {
     sizes.push_back(size);
     if (sizes.size() > kMaxSizes) {
-      return absl::InvalidArgumentError(absl::StrCat("more than ", kMaxSizes, " sizes; use a larger step"));
+      return InvalidArgument("more than ", kMaxSizes, " sizes; use a larger step");
     }
     if (factor > 0 && size == 0) break;
     size = factor > 0 ? size * factor : size + sweep.step_bytes;

@@ -2,16 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <set>
-#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
 #include "common/base/read_file.h"
-#include "common/measure/collective_table.h"
 #include "common/text/translate.h"
 #include "common/text/units.h"
 #include "experiments/stats/statistics.h"
@@ -95,7 +92,7 @@ double SampleFigures::StandardDeviation() const {
 double SampleFigures::NearestRank(int percent) const {
   if (times_us.empty()) return 0;
   std::vector<double> sorted = times_us;
-  std::sort(sorted.begin(), sorted.end());
+  std::ranges::sort(sorted);
   const size_t rank = (sorted.size() * static_cast<size_t>(percent) + 99) / 100;
   return sorted[std::clamp<size_t>(rank, 1, sorted.size()) - 1];
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/device/task_limit.h"
 #include "common/text/translate.h"
 #include "experiments/launch/launcher.h"
@@ -103,8 +104,7 @@ absl::StatusOr<NodeTask> BenchTaskOf(const NodeOrder& order, const BenchRequest&
   }
   const auto index = static_cast<size_t>(order.bench_launch);
   if (index >= plan.launches.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("launch ", index, " is not in this node's plan of ", plan.launches.size()));
+    return InvalidArgument("launch ", index, " is not in this node's plan of ", plan.launches.size());
   }
   host.store.port = order.store_port;
   NodeTask task;
@@ -121,7 +121,7 @@ std::vector<std::string> SharedBenchFlags(const BenchRequest& request, const Ben
                  absl::StrCat("--placement=", plan.layout.spread ? "spread" : "compact")};
   for (const BenchLaunch& launch : plan.launches) {
     for (const std::string& flag : WorkerFlags(shared, plan, launch)) {
-      if (std::find(flags.begin(), flags.end(), flag) == flags.end()) flags.push_back(flag);
+      if (std::ranges::find(flags, flag) == flags.end()) flags.push_back(flag);
     }
   }
   return flags;

@@ -11,7 +11,7 @@
 #include "common/measure/collective_table.h"
 #include "common/text/translate.h"
 #include "common/text/units.h"
-#include "experiments/design/plan_text.h"
+#include "experiments/design/plan.h"
 #include "experiments/machine/build_info.h"
 #include "experiments/stats/statistics.h"
 
@@ -41,7 +41,7 @@ std::string Title(const BenchTable& table) {
   actual.algorithm = table.algorithm;
   actual.transport = table.transport;
   std::string title = Tr("# === $0; others used $1% of the processors", actual.name(),
-                         absl::StrFormat("%.0f", Mean(table.foreign_cpu_pct))) +
+                         Fixed(Mean(table.foreign_cpu_pct), 0)) +
                       "\n";
   const std::string& asked = table.combination.transport;
   if (asked != "auto" && asked != table.transport) {
@@ -54,18 +54,15 @@ std::string Title(const BenchTable& table) {
 std::string TableText(const BenchRequest& request, const BenchResult& result, const BenchTable& table) {
   const bool limits = !result.limits().empty();
   std::string text = Title(table) + CollectiveTableHeader(limits);
-  double busbw = 0;
-  int values = 0;
+  std::vector<double> busbw;
   for (const BenchCell& cell : table.cells) {
     const CollectiveRow row = result.RowOf(table, cell, request.root);
     text += CollectiveTableLine(row, limits);
     for (const PlacementFigures* figures : {&row.out_of_place, &row.in_place}) {
-      if (!figures->measured) continue;
-      busbw += figures->busbw;
-      ++values;
+      if (figures->measured) busbw.push_back(figures->busbw);
     }
   }
-  return text + CollectiveTableFooter(0, values > 0 ? busbw / values : 0);
+  return text + CollectiveTableFooter(0, Mean(busbw));
 }
 
 // A line of busbw (out of place) by size for each combination with this collective and number of workers.
@@ -269,8 +266,7 @@ std::string NetworkCsv(const std::string& run_id, const NetworkReport& network,
   for (int from = 0; from < network.nodes; ++from) {
     for (int to = 0; to < network.nodes; ++to) {
       if (from == to) continue;
-      text += CsvLine({"1", run_id, absl::StrCat(from), absl::StrCat(to), machines[static_cast<size_t>(from)],
-                       machines[static_cast<size_t>(to)],
+      text += CsvLine({"1", run_id, absl::StrCat(from), absl::StrCat(to), machines[from], machines[to],
                        absl::StrFormat("%.6g", 1e6 * network.latency(from, to)),
                        absl::StrFormat("%.6g", 8e-9 * network.rate(from, to)), "measured"});
     }

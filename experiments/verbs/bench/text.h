@@ -7,6 +7,7 @@
 
 #include "experiments/machine/machine.h"
 #include "experiments/machine/network_report.h"
+#include "experiments/run_folder/manifest.h"
 #include "experiments/verbs/bench/plan.h"
 #include "experiments/verbs/bench/result.h"
 
@@ -32,5 +33,15 @@ std::string SlowestText(const SlowestLink& slowest, const std::vector<std::strin
 // A row for each pair of nodes in each direction.
 std::string NetworkCsv(const std::string& run_id, const NetworkReport& network,
                        const std::vector<std::string>& machines);
+
+// Version 3 of the layout of nccl-tests' -J, with extra fields. One file has all combinations; nccl-tests
+// writes one file for each.
+std::string BenchJson(const BenchRequest& request, const BenchResult& result, const Manifest& run,
+                      const std::string& ended_utc = "");
+
+std::string BenchCsv(const BenchRequest& request, const BenchResult& result, const Manifest& run);
+
+// Manifest::bench.
+std::string BenchPlanJson(const BenchRequest& request, const BenchPlan& plan);
 
 }  // namespace psring

@@ -9,9 +9,8 @@
 #include "common/text/translate.h"
 #include "experiments/analysis/findings.h"
 #include "experiments/analysis/table.h"
-#include "experiments/analysis/validity.h"
 #include "experiments/analysis/verdict.h"
-#include "experiments/design/plan_text.h"
+#include "experiments/design/plan.h"
 #include "experiments/page/page.h"
 #include "experiments/run_folder/recorded_run.h"
 #include "experiments/verbs/compare/experiment.h"
@@ -47,7 +46,7 @@ absl::Status Experiment::Report(const std::string& ended) {
       const auto same = [&](const ConfigurationRuns& other) {
         return other.configuration.folder() == configuration.folder();
       };
-      if (std::any_of(runs.begin(), runs.end(), same)) continue;
+      if (std::ranges::any_of(runs, same)) continue;
       runs.push_back(RunsOf(configuration));
       runs.back().configuration = configuration;  // with the picked rates
     }

@@ -7,18 +7,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/measure/trace.h"
 #include "common/text/translate.h"
-#include "experiments/design/budget.h"
 #include "experiments/design/estimate.h"
-#include "experiments/design/plan.h"
-#include "experiments/design/plan_text.h"
 #include "experiments/design/rates.h"
 #include "experiments/engine/failure.h"
 #include "experiments/engine/launch.h"
-#include "experiments/stats/statistics.h"
 #include "experiments/verbs/compare/experiment.h"
-#include "experiments/verbs/compare/on_nodes.h"
 
 namespace psring {
 namespace {
@@ -197,28 +193,28 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
                           MakeConfiguration(options.strategies.front(), options.workers.front(),
                                             options.training, prepared.probe, cores));
   if (configuration.workers != options.workers.front()) {
-    return absl::InvalidArgumentError(
-        Tr("--strategy $0 is one process of one rank; omit --workers and --ranks_per_process, or choose "
-           "another strategy",
-           configuration.strategy.name));
+    return InvalidTr(
+        "--strategy $0 is one process of one rank; omit --workers and --ranks_per_process, or choose "
+        "another strategy",
+        configuration.strategy.name);
   }
   if (configuration.simulated()) PSRING_RETURN_IF_ERROR(CheckVirtualOptions(options));
   PSRING_RETURN_IF_ERROR(CheckVirtualStrategy(configuration.strategy, configuration.training));
   const std::string& backend = options.training.backend;
   if ((!backend.empty() && backend != configuration.backend()) ||
       (configuration.training.transport != options.training.transport && !flags.link.wanted())) {
-    return absl::InvalidArgumentError(Tr(
+    return InvalidTr(
         configuration.strategy.uses_group
             ? TrNoop("--backend or --transport has no effect on --strategy $0, which always uses $1; omit it")
             : TrNoop("--backend or --transport has no effect on --strategy $0, which has no collectives; "
                      "omit it"),
-        configuration.strategy.name, configuration.backend()));
+        configuration.strategy.name, configuration.backend());
   }
   if (configuration.training.straggler != options.training.straggler ||
       configuration.training.jitter_ms != options.training.jitter_ms) {
-    return absl::InvalidArgumentError(Tr(
+    return InvalidTr(
         "--straggler and --jitter_ms have no effect on --strategy $0, the undisturbed reference; omit them",
-        configuration.strategy.name));
+        configuration.strategy.name);
   }
   Plan plan;
   plan.rounds = std::max(1, options.repeats);
@@ -258,9 +254,9 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
                             cores == 1 ? "core" : "cores"));
   }
   if (options.time_budget_given && plan.expected_s > options.time_budget_s) {
-    return absl::InvalidArgumentError(
-        Tr("this would take about $0, more than --time_budget; reduce --epochs, --samples or --steps",
-           HumanSeconds(plan.expected_s)));
+    return InvalidTr(
+        "this would take about $0, more than --time_budget; reduce --epochs, --samples or --steps",
+        HumanSeconds(plan.expected_s));
   }
   plan.cost = {configuration};
   AddClippingNote(plan);
@@ -274,10 +270,9 @@ absl::Status CheckSpread(const Configuration& configuration, const ExperimentFla
   PSRING_RETURN_IF_ERROR(CheckOnNodes({configuration}, flags));
   const NodeLayout layout = flags.nodes.layout();
   if (!flags.nodes.several() || configuration.processes() == layout.capacity()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(configuration.name(), " on ", layout.nodes - layout.server_nodes, " machines of ",
-                   layout.per_node * flags.options.training.ranks_per_process,
-                   ": every machine must have the same number of workers; set --nproc_per_node"));
+  return InvalidArgument(configuration.name(), " on ", layout.nodes - layout.server_nodes, " machines of ",
+                         layout.per_node * flags.options.training.ranks_per_process,
+                         ": every machine must have the same number of workers; set --nproc_per_node");
 }
 
 absl::Status Train(const ExperimentFlags& asked, Nodes* nodes, const Interrupt& interrupt, Display& display) {
@@ -318,7 +313,7 @@ absl::StatusOr<std::string> Compare(const ExperimentFlags& flags, const Interrup
   PSRING_ASSIGN_OR_RETURN(Prepared prepared, Prepare(flags, "compare", interrupt, display));
   prepared.site.nodes = nodes;
   const bool simulated = flags.options.training.clock == "virtual";
-  const double spent_s = 1e-9 * static_cast<double>(MonotonicNanos() - prepared.begin_ns);
+  const double spent_s = 1e-9 * (MonotonicNanos() - prepared.begin_ns);
   CompareOptions options = flags.options;
   if (options.time_budget_given) options.time_budget_s = std::max(1.0, options.time_budget_s - spent_s);
   PSRING_ASSIGN_OR_RETURN(Plan plan,

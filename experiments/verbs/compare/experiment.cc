@@ -18,16 +18,15 @@
 #include "common/measure/records.h"
 #include "common/measure/trace.h"
 #include "common/text/translate.h"
+#include "common/text/units.h"
 #include "experiments/analysis/launch_figures.h"
 #include "experiments/analysis/residuals.h"
 #include "experiments/analysis/table.h"
-#include "experiments/design/budget.h"
 #include "experiments/design/estimate.h"
-#include "experiments/design/plan_text.h"
+#include "experiments/design/plan.h"
 #include "experiments/engine/launch.h"
 #include "experiments/machine/connections.h"
 #include "experiments/run_folder/recorded_run.h"
-#include "experiments/verbs/compare/runner.h"
 #include "ps_server/bench/wire_rate.h"
 
 namespace psring {
@@ -70,8 +69,9 @@ absl::StatusOr<TriedRate> Experiment::TryRate(const Configuration& configuration
   tried.training.eval_every = 0;
   tried.training.checkpoint_dir.clear();
   tried.training.checkpoint_every = 0;
-  const RunLabel run{.records = absl::StrFormat("records/rates/lr-%g/%s", lr, configuration.folder())};
-  PSRING_ASSIGN_OR_RETURN(const std::string folder, folder_.RecordFolder(run));
+  PSRING_ASSIGN_OR_RETURN(
+      const std::string folder,
+      folder_.RecordFolder(absl::StrFormat("records/rates/lr-%g/%s", lr, configuration.folder())));
   PSRING_RETURN_IF_ERROR(ResolveTimes(folder, tried));
   TriedRate rate{.strategy = configuration.strategy.name, .workers = configuration.workers, .lr = lr};
   const double expected_s = ExpectedLaunchSeconds(tried, prepared_.probe, prepared_.cores);
@@ -104,7 +104,7 @@ absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFl
   PSRING_ASSIGN_OR_RETURN(const Provenance provenance, ProvenanceOf(flags, prepared, plan));
   auto experiment =
       std::unique_ptr<Experiment>(new Experiment(flags, prepared, interrupt, display, std::move(folder)));
-  experiment->repeats_left_ = static_cast<int>(plan.cost.size());
+  experiment->repeats_left_ = plan.cost.size();
   experiment->manifest_ = {.run_id = experiment->folder_.run_id(),
                            .verb = verb,
                            .command_line = flags.command_line,
@@ -182,9 +182,8 @@ absl::Status Experiment::MeasureNodes() {
   MeasureServerWires(*manifest_.wires);
   display_.Say(Tr(
       "network:   between the machines: latency $0 us, one pair at a time $1 Mbit/s, all at once $2 Mbit/s",
-      absl::StrFormat("%.0f", manifest_.wires->latency_s * 1e6),
-      absl::StrFormat("%.0f", 8e-6 * manifest_.wires->bytes_per_s),
-      absl::StrFormat("%.0f", 8e-6 * *std::min_element(network.ring.begin(), network.ring.end()))));
+      Fixed(manifest_.wires->latency_s * 1e6, 0), Fixed(8e-6 * manifest_.wires->bytes_per_s, 0),
+      Fixed(8e-6 * *std::ranges::min_element(network.ring), 0)));
   return interrupt_.Check();
 }
 
@@ -200,17 +199,9 @@ RunLabel Experiment::LabelOf(const Configuration& configuration, const std::stri
   const uint64_t seed = configuration.training.seed + (part == "cost" ? 0 : static_cast<uint64_t>(repeat));
   return {.run_id = manifest_.run_id,
           .part = part,
-          .strategy = configuration.strategy.name,
-          .workers = configuration.workers,
           .repeat = repeat,
           .seed = seed,
-          .records = absl::StrFormat("records/%s-%d/%s", part, repeat + 1, configuration.folder()),
-          .servers = configuration.servers(),
-          .server_wire = configuration.servers() > 0 ? configuration.training.server_wire : "",
-          .layout = configuration.layout(),
-          .program = configuration.training.pp > 1 ? configuration.training.program : "",
-          .micro_batches = configuration.training.micro_batches,
-          .cuts = configuration.training.cuts};
+          .records = absl::StrFormat("records/%s-%d/%s", part, repeat + 1, configuration.folder())};
 }
 
 absl::Status Experiment::Run(const Configuration& configuration, const std::string& part, int repeat,
@@ -220,7 +211,7 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
   seeded.training.seed = run.seed;
   std::error_code error;
   std::filesystem::remove_all(folder_.path() + "/" + run.records, error);  // of a launch that did not end
-  PSRING_ASSIGN_OR_RETURN(std::string folder, folder_.RecordFolder(run));
+  PSRING_ASSIGN_OR_RETURN(std::string folder, folder_.RecordFolder(run.records));
   PSRING_RETURN_IF_ERROR(ResolveTimes(folder, seeded));
   // One training uses --checkpoint_dir itself; each of several uses a subfolder.
   std::string& checkpoints = seeded.training.checkpoint_dir;
@@ -246,24 +237,22 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
     return Launch(seeded, folder, label, expected_s, prepared_.binaries, site, interrupt_, display_);
   };
   PSRING_ASSIGN_OR_RETURN(Launched launched, launch());
-  if (part == "cost" && launched.foreign_cpu_pct > kMaxForeignCpuPct && repeats_left_ > 0 &&
+  if (part == "cost" && launched.records.foreign_cpu_pct > kMaxForeignCpuPct && repeats_left_ > 0 &&
       launched.wall_s < left_s()) {
     --repeats_left_;
     display_.Note(Tr("other programs used $1% of the processors during $0; psring repeats it",
-                     configuration.name(), absl::StrFormat("%.0f", launched.foreign_cpu_pct)));
+                     configuration.name(), Fixed(launched.records.foreign_cpu_pct, 0)));
     std::filesystem::remove_all(folder, error);
-    PSRING_ASSIGN_OR_RETURN(folder, folder_.RecordFolder(run));
+    PSRING_ASSIGN_OR_RETURN(folder, folder_.RecordFolder(run.records));
     PSRING_RETURN_IF_ERROR(ResolveTimes(folder, seeded));
     PSRING_ASSIGN_OR_RETURN(launched, launch());
     // The load lasts, so repeating more launches would not help.
-    if (launched.foreign_cpu_pct > kMaxForeignCpuPct) repeats_left_ = 0;
+    if (launched.records.foreign_cpu_pct > kMaxForeignCpuPct) repeats_left_ = 0;
   }
   if (events.has_value()) PSRING_RETURN_IF_ERROR(events->Finish(launched.records));
   expected_so_far_s_ += expected_s;
   took_so_far_s_ += seconds() - begin_s;
   PSRING_ASSIGN_OR_RETURN(RunFigures figures, FiguresOf(seeded, launched.records));
-  figures.foreign_cpu_pct = launched.foreign_cpu_pct;
-  figures.other_psring = launched.other_psring;
   if (site_.nodes != nullptr && site_.nodes->clocks_within() > absl::ZeroDuration()) {
     const double within_ms = absl::ToDoubleMilliseconds(site_.nodes->clocks_within());
     // Waits are not meaningful if the clocks differ by a notable share of a step.
@@ -276,10 +265,8 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
   }
   std::string line =
       Tr("$0$1: $2 $4/s, $3 ms a step", label, configuration.name(), WithThousands(figures.samples_per_s),
-         absl::StrFormat("%.1f", figures.step_ms), UnitOf(configuration.training.reads_text()));
-  if (figures.test_accuracy) {
-    line += Tr(", test accuracy $0", absl::StrFormat("%.4f", *figures.test_accuracy));
-  }
+         Fixed(figures.step_ms, 1), UnitOf(configuration.training.reads_text()));
+  if (figures.test_accuracy) line += Tr(", test accuracy $0", Fixed(*figures.test_accuracy, 4));
   if (part == "cost") {
     display_.SayPlain(line);
   } else {
@@ -299,9 +286,7 @@ absl::Status Experiment::Keep(const Done& done) {
   const std::string& part = done.label.part;
   PSRING_RETURN_IF_ERROR(folder_.Append(done.label, done.configuration, done.records, done.figures));
   // The trace of all rounds would be too large for viewers.
-  if (done.label.repeat == 0 && part != "accuracy") {
-    PSRING_RETURN_IF_ERROR(folder_.KeepTrace(done.label, done.configuration));
-  }
+  if (done.label.repeat == 0 && part != "accuracy") folder_.KeepTrace(done.label, done.configuration);
   ConfigurationRuns& runs = RunsOf(done.configuration);
   // Steps of the accuracy part touch other rows.
   if (part != "accuracy" || runs.cost.empty()) runs.sample = SampleOf(done.records);
@@ -325,7 +310,7 @@ absl::Status Experiment::EndRound() {
     if (manifest_.verb == "compare") PSRING_RETURN_IF_ERROR(folder_.ForceToDisk(done.label));
   }
   round_.clear();
-  manifest_.rounds_done = static_cast<int>(rounds_.size());
+  manifest_.rounds_done = rounds_.size();
   return WriteManifest();
 }
 
@@ -333,9 +318,8 @@ absl::StatusOr<EventFile> Experiment::BeginEvents(const RunLabel& run,
                                                   const Configuration& configuration) const {
   const double now_s = absl::ToDoubleSeconds(WallNow() - absl::UnixEpoch());
   // A virtual clock begins at 0, which is mapped to the present.
-  const double zero_s = configuration.simulated() || configuration.scaled()
-                            ? now_s
-                            : now_s - 1e-9 * static_cast<double>(MonotonicNanos());
+  const double zero_s =
+      configuration.simulated() || configuration.scaled() ? now_s : now_s - 1e-9 * MonotonicNanos();
   return EventFile::Begin(absl::StrFormat("%s/tensorboard/%s/%s-%d", folder_.path(), configuration.folder(),
                                           run.part, run.repeat + 1),
                           now_s, prepared_.machine.host, zero_s);
@@ -354,9 +338,7 @@ absl::Status Experiment::Predict(const std::vector<ConfigurationRuns>& runs, std
   return folder_.Write("residuals.csv", ResidualsCsv(rows, runs));
 }
 
-double Experiment::seconds() const {
-  return 1e-9 * static_cast<double>(MonotonicNanos() - prepared_.begin_ns);
-}
+double Experiment::seconds() const { return 1e-9 * (MonotonicNanos() - prepared_.begin_ns); }
 
 double Experiment::ExpectedLeftSeconds() const {
   const Plan& plan = manifest_.plan;

@@ -8,15 +8,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/text/translate.h"
 #include "experiments/design/rates.h"
 #include "experiments/run_folder/manifest.h"
 #include "experiments/run_folder/run_folder.h"
 #include "experiments/run_folder/tensorboard.h"
 #include "experiments/verbs/compare/compare.h"
 #include "experiments/verbs/compare/prepare.h"
-#include "experiments/verbs/compare/resume.h"
-#include "experiments/verbs/compare/runner.h"
 
 namespace psring {
 

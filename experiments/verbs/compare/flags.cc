@@ -1,5 +1,3 @@
-#include "experiments/verbs/compare/flags.h"
-
 #include <climits>
 
 #include "CLI/CLI.hpp"
@@ -8,8 +6,9 @@
 #include "common/cli/command_line.h"
 #include "common/options/training_options.h"
 #include "common/text/translate.h"
-#include "experiments/design/plan_text.h"
+#include "experiments/design/plan.h"
 #include "experiments/engine/node_flags.h"
+#include "experiments/verbs/compare/compare.h"
 #include "trainer/models/table/model_table.h"
 #include "trainer/programs/mesh.h"
 #include "trainer/programs/pipeline_flags.h"
@@ -145,12 +144,11 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       "--straggler 4]",
       CountsText(kMaxLogicalWorkers));
   Add(*verb, kWhat, "--layouts", raw.layouts, "NAME,...|auto",
-      "How the workers divide a step: dp4, four replicas of the model; pp4, one replica in four stages; "
-      "tp4, one replica whose matrices four workers divide; cp4, one whose sequences they divide; "
-      "dp2xpp2; dp2xtp2; ...; or auto: all of --workers that the model allows. All compute "
-      "the same samples per step: --micro_batches times --batch, or --global_batch. Only times are "
-      "compared, because all layouts train the same weights, unless there are several strategies or a "
-      "program without a flush (pipedream)",
+      "How the workers divide a step: dp4, four replicas of the model; pp4, one replica in four stages; tp4, "
+      "one replica whose matrices four workers divide; cp4, one whose sequences they divide; dp2xpp2; "
+      "dp2xtp2; ...; or auto: all of --workers that the model allows. All compute the same samples per step: "
+      "--micro_batches times --batch, or --global_batch. Only times are compared, because all layouts train "
+      "the same weights, unless there are several strategies or a program without a flush (pipedream)",
       CheckName);
   Add(*verb, InHelpAll("Pipelines"), "--program,--programs", raw.programs, "NAME,...",
       "What each worker of a replica computes in which order, comma-separated [1f1b]:", ListOf(CheckName));
@@ -237,8 +235,8 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
 CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw) {
   CLI::App* verb = app.add_subcommand("train", "Train one network with one strategy");
   Add(*verb, "What is trained", "--strategy,--strategies", raw.strategies, "NAME",
-      "How the replicas are synchronized: ring (or allreduce), ps-sync (or ps), ps-async, ... "
-      "(`explain NAME` describes one) [single; ring for several replicas of --pp, --tp or --preset]",
+      "How the replicas are synchronized: ring (or allreduce), ps-sync (or ps), ps-async, ... (`explain "
+      "NAME` describes one) [single; ring for several replicas of --pp, --tp or --preset]",
       ListOf(CheckName));
   Add(*verb, "What is trained", "--workers", raw.workers, "N", "Workers [1]", CountsText(kMaxLogicalWorkers));
   AddSharedFlags(*verb, raw);
@@ -252,8 +250,7 @@ CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw) {
   AddPrograms(*verb);
   Add(*verb, InHelpAll("Pipelines"), "--preset", raw.preset, "NAME",
       "A layout. dp4xpp2: --workers 8 --pp 2 --rank_order pp,dp, so that ranks 0, 2, 4 and 6 have the first "
-      "half of "
-      "the model and 1, 3, 5 and 7 the second. dp2xtp2: --workers 4 --tp 2 --rank_order tp,dp",
+      "half of the model and 1, 3, 5 and 7 the second. dp2xtp2: --workers 4 --tp 2 --rank_order tp,dp",
       CheckPreset);
   raw.transport = verb->get_option("--transport");
   verb->get_option("--resume")->group("Checkpoints and failure");

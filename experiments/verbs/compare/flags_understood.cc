@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/cli/command_line.h"
 #include "common/cli/delays.h"
 #include "common/cuda/cuda_device.h"
@@ -16,11 +17,9 @@
 #include "common/text/translate.h"
 #include "experiments/design/launches.h"
 #include "experiments/design/plan.h"
-#include "experiments/design/plan_text.h"
 #include "experiments/design/rates.h"
-#include "experiments/verbs/compare/flags.h"
-#include "experiments/verbs/compare/on_nodes.h"
-#include "experiments/verbs/compare/resume.h"
+#include "experiments/verbs/compare/compare.h"
+#include "experiments/verbs/compare/prepare.h"
 #include "trainer/programs/mesh.h"
 #include "trainer/programs/pipeline_flags.h"
 
@@ -67,7 +66,7 @@ template <typename Item>
 absl::Status CheckNamedOnce(const std::string& flag, const std::vector<Item>& items) {
   for (auto item = items.begin(); item != items.end(); ++item) {
     if (std::find(items.begin(), item, *item) == item) continue;
-    return absl::InvalidArgumentError(Tr("$0 names $1 twice; name it once", flag, *item));
+    return InvalidTr("$0 names $1 twice; name it once", flag, *item);
   }
   return absl::OkStatus();
 }
@@ -76,8 +75,7 @@ absl::StatusOr<std::vector<double>> ParseRates(const std::string& flag, absl::st
   std::vector<double> rates;
   for (absl::string_view text : absl::StrSplit(list, ',')) {
     double rate = 0;
-    if (!absl::SimpleAtod(text, &rate))
-      return absl::InvalidArgumentError(absl::StrCat(flag, ": '", text, "'"));
+    if (!absl::SimpleAtod(text, &rate)) return InvalidArgument(flag, ": '", text, "'");
     rates.push_back(rate);
   }
   PSRING_RETURN_IF_ERROR(CheckNamedOnce(flag, rates));
@@ -91,22 +89,21 @@ absl::Status UnderstandRates(const RawExperimentFlags& raw, CompareOptions& opti
   }
   if (!raw.tune.empty()) {
     if (options.lrs.size() > 1) {
-      return absl::InvalidArgumentError(
-          Tr("--tune multiplies one rate per strategy; give one --lr or none, or omit --tune"));
+      return InvalidTr("--tune multiplies one rate per strategy; give one --lr or none, or omit --tune");
     }
     const size_t colon = raw.tune.find(':');
     PSRING_ASSIGN_OR_RETURN(
         options.lr_factors,
         ParseRates("--tune", colon == std::string::npos ? "0.5,1,2" : raw.tune.substr(colon + 1)));
     if (options.lr_factors.size() < 2) {
-      return absl::InvalidArgumentError(Tr("--tune needs at least two rates; write lr:0.5,1,2"));
+      return InvalidTr("--tune needs at least two rates; write lr:0.5,1,2");
     }
   }
   if (CountOfRates(options) == 0) return absl::OkStatus();
   if (!options.training.evaluate) {
-    return absl::InvalidArgumentError(Tr("$0 selects a rate by accuracy, but nothing is evaluated; omit $1",
-                                         raw.tune.empty() ? "--lr with several rates" : "--tune",
-                                         options.training.workload.empty() ? "--no_eval" : "--workload"));
+    return InvalidTr("$0 selects a rate by accuracy, but nothing is evaluated; omit $1",
+                     raw.tune.empty() ? "--lr with several rates" : "--tune",
+                     options.training.workload.empty() ? "--no_eval" : "--workload");
   }
   if (options.training.validation == 0) options.training.validation = kValidationSamples;
   return absl::OkStatus();
@@ -117,12 +114,12 @@ absl::Status UnderstandScale(ExperimentFlags& flags) {
   if (flags.link.scale == 1) return absl::OkStatus();
   training.time_scale = flags.link.scale;
   if (flags.link_is_default) {
-    return absl::InvalidArgumentError(Tr(
-        "--scale is for links that this machine cannot carry; add --link with their rate, such as 10gbit"));
+    return InvalidTr(
+        "--scale is for links that this machine cannot carry; add --link with their rate, such as 10gbit");
   }
   if (training.workload.empty()) {
-    return absl::InvalidArgumentError(Tr(
-        "--scale slows links and replayed computing, but a model computes at its own speed; add --workload"));
+    return InvalidTr(
+        "--scale slows links and replayed computing, but a model computes at its own speed; add --workload");
   }
   if (training.compute_speedup / flags.link.scale < 1e-3) {
     return absl::InvalidArgumentError(
@@ -136,8 +133,7 @@ absl::Status UnderstandScale(ExperimentFlags& flags) {
 
 absl::Status UnderstandLike(const RawExperimentFlags& raw, TrainingOptions& training) {
   if (raw.like.empty()) return absl::OkStatus();
-  if (training.clock != "virtual")
-    return absl::InvalidArgumentError(Tr("--like is for --clock virtual; give both"));
+  if (training.clock != "virtual") return InvalidTr("--like is for --clock virtual; give both");
   const std::string trace = absl::StrCat(kTracePrefix, raw.like);
   if (training.compute_ms.empty()) training.compute_ms = trace;
   if (training.network_ms == "none") training.network_ms = trace;
@@ -155,15 +151,14 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
   ExperimentFlags flags = raw.flags;
   flags.command_line = command_line;
   if (const std::string& bind = flags.nodes.network.bind; IsWildcard(bind)) {
-    return absl::InvalidArgumentError(
-        Tr("--bind $0 names no machine; give the address at which the others reach this one", bind));
+    return InvalidTr("--bind $0 names no machine; give the address at which the others reach this one", bind);
   }
   CompareOptions& options = flags.options;
   PSRING_RETURN_IF_ERROR(ApplyModel(options.training));
   PSRING_RETURN_IF_ERROR(ApplyWorkload(options.training));
   if (options.training.global_batch > 0 && !options.training.workload.empty()) {
-    return absl::InvalidArgumentError(
-        Tr("--global_batch: the times of --workload were recorded for its own batch; omit one of them"));
+    return InvalidTr(
+        "--global_batch: the times of --workload were recorded for its own batch; omit one of them");
   }
   if (!raw.strategies.empty()) options.strategies = absl::StrSplit(raw.strategies, ',');
   options.workers = DefaultWorkers(raw.flags.options.training, CudaDeviceCount());
@@ -188,8 +183,8 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
   PSRING_RETURN_IF_ERROR(CheckLink(flags.link));
   PSRING_RETURN_IF_ERROR(UnderstandScale(flags));
   if (flags.link.wanted() && options.training.transport == "shm") {
-    return absl::InvalidArgumentError(
-        Tr("machines of a virtual cluster share no memory; omit --transport shm, or --link and --latency"));
+    return InvalidTr(
+        "machines of a virtual cluster share no memory; omit --transport shm, or --link and --latency");
   }
   flags.transport_given = raw.transport != nullptr && raw.transport->count() > 0;
   if (!raw.time_budget.empty()) {
@@ -197,7 +192,7 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
     options.time_budget_given = true;
   }
   if (options.target_accuracy > 0 && !options.training.evaluate) {
-    return absl::InvalidArgumentError(Tr("--target_accuracy needs evaluations; omit --no_eval"));
+    return InvalidTr("--target_accuracy needs evaluations; omit --no_eval");
   }
   PSRING_RETURN_IF_ERROR(UnderstandRates(raw, options));
   PSRING_RETURN_IF_ERROR(UnderstandLike(raw, options.training));
@@ -224,12 +219,11 @@ absl::StatusOr<RawExperimentFlags> WithPreset(RawExperimentFlags raw) {
   axes.emplace_back("dp");
   const std::string order = axes.size() == 1 ? "" : absl::StrJoin(axes, ",");
   if (also != nullptr) {
-    return absl::InvalidArgumentError(Tr("--preset $0 stands for --workers $1$2$3$4; omit it, or $5",
-                                         raw.preset, layout.workers(),
-                                         layout.pp > 1 ? absl::StrCat(" --pp ", layout.pp) : "",
-                                         absl::StrCat(layout.tp > 1 ? absl::StrCat(" --tp ", layout.tp) : "",
-                                                      layout.cp > 1 ? absl::StrCat(" --cp ", layout.cp) : ""),
-                                         !order.empty() ? absl::StrCat(" --rank_order ", order) : "", also));
+    return InvalidTr("--preset $0 stands for --workers $1$2$3$4; omit it, or $5", raw.preset,
+                     layout.workers(), layout.pp > 1 ? absl::StrCat(" --pp ", layout.pp) : "",
+                     absl::StrCat(layout.tp > 1 ? absl::StrCat(" --tp ", layout.tp) : "",
+                                  layout.cp > 1 ? absl::StrCat(" --cp ", layout.cp) : ""),
+                     !order.empty() ? absl::StrCat(" --rank_order ", order) : "", also);
   }
   raw.workers = absl::StrCat(layout.workers());
   training.pp = layout.pp;
@@ -255,14 +249,13 @@ absl::Status UnderstandLayouts(const RawExperimentFlags& raw, CompareOptions& op
   options.tries_layouts = raw.layouts == kAutoLayouts;
   if (options.tries_layouts) {
     if (options.workers.size() != 1 || options.workers.front() < 2) {
-      return absl::InvalidArgumentError(
-          Tr("--layouts auto needs one number of --workers, at least 2; add --workers 4, for example"));
+      return InvalidTr(
+          "--layouts auto needs one number of --workers, at least 2; add --workers 4, for example");
     }
     options.layouts = SupportedLayouts(options.workers.front());
   } else if (!raw.layouts.empty()) {
     if (!raw.workers.empty()) {
-      return absl::InvalidArgumentError(
-          Tr("--layouts $0 sets the workers; omit --workers, or use --layouts auto", raw.layouts));
+      return InvalidTr("--layouts $0 sets the workers; omit --workers, or use --layouts auto", raw.layouts);
     }
     PSRING_ASSIGN_OR_RETURN(options.layouts, ParseLayouts(raw.layouts));
   } else if (training.pp > 1) {
@@ -283,15 +276,14 @@ absl::Status UnderstandLayouts(const RawExperimentFlags& raw, CompareOptions& op
                                        {}));
   PSRING_RETURN_IF_ERROR(CheckRankOrder(training.rank_order, any_has_order));
   if (training.sequence_parallel && !any_layout([](const Layout& one) { return one.tp > 1; })) {
-    return absl::InvalidArgumentError(
-        Tr("--sequence_parallel needs a layout that divides matrices; add --layouts tp2, for example, or "
-           "omit it"));
+    return InvalidTr(
+        "--sequence_parallel needs a layout that divides matrices; add --layouts tp2, for example, or omit "
+        "it");
   }
   if (options.layouts.empty()) {
     if (options.programs.size() > 1 || options.micro_batches.size() > 1) {
-      return absl::InvalidArgumentError(
-          Tr("several values of $0 need a pipeline; add --pp or --layouts, or give one value",
-             options.programs.size() > 1 ? "--program" : "--micro_batches"));
+      return InvalidTr("several values of $0 need a pipeline; add --pp or --layouts, or give one value",
+                       options.programs.size() > 1 ? "--program" : "--micro_batches");
     }
     training.program = options.programs.front();
     if (!options.micro_batches.empty()) training.micro_batches = options.micro_batches.front();
@@ -299,20 +291,19 @@ absl::Status UnderstandLayouts(const RawExperimentFlags& raw, CompareOptions& op
   }
   const bool by_time = !LayoutsLearnDifferently(options);
   if (!by_time && CountOfRates(options) > 0) {
-    return absl::InvalidArgumentError(Tr("layouts are compared at one learning rate; omit $0",
-                                         raw.tune.empty() ? Tr("all of --lr but one") : "--tune"));
+    return InvalidTr("layouts are compared at one learning rate; omit $0",
+                     raw.tune.empty() ? Tr("all of --lr but one") : "--tune");
   }
   if (by_time && (options.target_accuracy > 0 || CountOfRates(options) > 0)) {
-    return absl::InvalidArgumentError(
-        Tr("layouts are compared by time only, because they train the same weights; omit $0",
-           options.target_accuracy > 0 ? "--target_accuracy"
-           : raw.tune.empty()          ? Tr("all of --lr but one")
-                                       : "--tune"));
+    return InvalidTr("layouts are compared by time only, because they train the same weights; omit $0",
+                     options.target_accuracy > 0 ? "--target_accuracy"
+                     : raw.tune.empty()          ? Tr("all of --lr but one")
+                                                 : "--tune");
   }
   if (options.micro_batches.size() > 1 && !training.workload.empty()) {
-    return absl::InvalidArgumentError(Tr(
+    return InvalidTr(
         "several --micro_batches of one global batch have different sizes, but the times of --workload were "
-        "recorded for its own batch; name one number"));
+        "recorded for its own batch; name one number");
   }
   if (options.micro_batches.empty()) options.micro_batches = {DefaultMicroBatches(options.layouts)};
   if (options.strategies.empty()) options.strategies = {"ring"};
@@ -342,10 +333,9 @@ void ResolveDevice(ExperimentFlags& flags) {
   const std::string device = DeviceForAll(training, workers, gpus);
   if (device != training.device && gpus > 0) {
     const std::string counted = Tr(gpus == 1 ? TrNoop("1 GPU") : TrNoop("$0 GPUs"), gpus);
-    Note("psring",
-         Tr("$0 are fewer than the workers, so all run on the CPU; to share GPUs, use --device cuda "
-            "--oversubscribe",
-            counted));
+    Note("psring", Tr("$0 are fewer than the workers, so all run on the CPU; to share GPUs, use --device "
+                      "cuda --oversubscribe",
+                      counted));
   }
   training.device = device;
 }
@@ -359,9 +349,9 @@ absl::Status CheckServerWire(const ExperimentFlags& flags) {
   const bool shares =
       flags.options.training.transport == "auto" && !flags.nodes.several() && !flags.link.wanted();
   if (!HasStream(flags) || !shares) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      Tr("--server_wire stream has no effect on one machine, where workers and servers share memory; add "
-         "--transport tcp"));
+  return InvalidTr(
+      "--server_wire stream has no effect on one machine, where workers and servers share memory; add "
+      "--transport tcp");
 }
 
 // Whether this process reads the folder of --resume: node 0 does; the other nodes may not have it, and use
@@ -388,8 +378,7 @@ absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& aske
     // As in training; on one machine, TCP represents a network.
     if (!flags.transport_given) flags.options.training.transport = "auto";
   } else if (flags.nodes.per_node > 0) {
-    return absl::InvalidArgumentError(
-        Tr("--nproc_per_node is for several machines; give --nnodes or omit it"));
+    return InvalidTr("--nproc_per_node is for several machines; give --nnodes or omit it");
   }
   // A straggler matters only if other workers wait for it.
   if (raw.workers.empty() && !flags.nodes.several() && flags.options.training.straggler != "none") {
@@ -404,11 +393,10 @@ absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& aske
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(checked));
   PSRING_RETURN_IF_ERROR(CheckServerWire(flags));
   if (flags.predict && checked.clock == "virtual") {
-    return absl::InvalidArgumentError(
-        Tr("--predict compares a measured run with the simulator; omit --clock virtual"));
+    return InvalidTr("--predict compares a measured run with the simulator; omit --clock virtual");
   }
   if (flags.predict && flags.link.bits_per_s <= 0) {
-    return absl::InvalidArgumentError(Tr("--predict needs links with a known rate; add --link 1gbit"));
+    return InvalidTr("--predict needs links with a known rate; add --link 1gbit");
   }
   return flags;
 }
@@ -419,8 +407,7 @@ absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& given,
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
   PSRING_RETURN_IF_ERROR(UnderstandNodes(raw.launcher, flags));
   if (flags.nodes.per_node > 0 && !raw.workers.empty()) {
-    return absl::InvalidArgumentError(
-        Tr("--workers and --nproc_per_node exclude each other; omit one of them"));
+    return InvalidTr("--workers and --nproc_per_node exclude each other; omit one of them");
   }
   if (raw.workers.empty()) {
     flags.options.workers = {flags.nodes.layout().capacity() * raw.flags.options.training.ranks_per_process};
@@ -434,8 +421,7 @@ absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& given,
   }
   ResolveDevice(flags);
   if (flags.options.strategies.size() > 1 || flags.options.workers.size() > 1) {
-    return absl::InvalidArgumentError(
-        Tr("train takes one strategy and one number of workers; for several use psring compare"));
+    return InvalidTr("train takes one strategy and one number of workers; for several use psring compare");
   }
   flags.options.training.strategy = flags.options.strategies.front();
   PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(flags.options.training.strategy));

@@ -1,15 +1,15 @@
-#include "experiments/verbs/compare/on_nodes.h"
-
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/text/translate.h"
 #include "experiments/design/rates.h"
 #include "experiments/engine/launch.h"
 #include "experiments/engine/programs.h"
-#include "experiments/verbs/compare/runner.h"
+#include "experiments/verbs/compare/compare.h"
+#include "experiments/verbs/compare/prepare.h"
 
 namespace psring {
 namespace {
@@ -74,15 +74,15 @@ absl::Status CheckOnNodes(const std::vector<Configuration>& configurations, cons
           "MASTER_ADDR=A -x MASTER_PORT=29500 trainer --strategy mpi");
     }
     if (configuration.ranks() != configuration.workers) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(configuration.strategy.name, " is one process that has all workers; omit --nnodes"));
+      return InvalidArgument(configuration.strategy.name,
+                             " is one process that has all workers; omit --nnodes");
     }
     if (configuration.processes() > layout.capacity()) {
       const int each = layout.per_node * flags.options.training.ranks_per_process;
-      return absl::InvalidArgumentError(
-          absl::StrCat(configuration.name(), " on ", layout.nodes - layout.server_nodes, " machines of ",
-                       each, ": use at most ", layout.capacity() * flags.options.training.ranks_per_process,
-                       " --workers, or a larger --nproc_per_node"));
+      return InvalidArgument(configuration.name(), " on ", layout.nodes - layout.server_nodes,
+                             " machines of ", each, ": use at most ",
+                             layout.capacity() * flags.options.training.ranks_per_process,
+                             " --workers, or a larger --nproc_per_node");
     }
   }
   return absl::OkStatus();
@@ -107,8 +107,7 @@ absl::Status UnderstandNodes(const absl::StatusOr<NodeLauncher>& launcher, Exper
         "--nnodes needs real machines, but --clock virtual and --link simulate them; omit one of them");
   }
   if (flags.link.shaping != "auto") {
-    return absl::InvalidArgumentError(
-        Tr("--shaping $0 is for a virtual cluster; omit it, or --nnodes", flags.link.shaping));
+    return InvalidTr("--shaping $0 is for a virtual cluster; omit it, or --nnodes", flags.link.shaping);
   }
   flags.link = {};
   flags.link_is_default = false;
@@ -119,9 +118,8 @@ absl::Status UnderstandNodes(const absl::StatusOr<NodeLauncher>& launcher, Exper
     nodes.server_nodes = std::max(nodes.server_nodes, ServerNodes(one));
   }
   if (nodes.server_nodes < nodes.nodes) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--server_placement dedicated takes the last --servers machines of --nnodes ", nodes.nodes,
-                   ", and leaves none to train; use more machines"));
+  return InvalidArgument("--server_placement dedicated takes the last --servers machines of --nnodes ",
+                         nodes.nodes, ", and leaves none to train; use more machines");
 }
 
 absl::Status RunOnNodes(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display,

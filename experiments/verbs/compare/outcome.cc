@@ -15,7 +15,7 @@
 #include "common/text/translate.h"
 #include "experiments/analysis/launch_figures.h"
 #include "experiments/run_folder/run_folder.h"
-#include "experiments/verbs/compare/runner.h"
+#include "experiments/verbs/compare/prepare.h"
 
 namespace psring {
 namespace {
@@ -48,7 +48,7 @@ absl::StatusOr<std::string> HashOfRecords(const std::string& folder) {
     }
   }
   if (error) return absl::UnavailableError(Tr("cannot read $0: $1", folder, Translation(error.message())));
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   Hasher hasher;
   for (const std::string& name : names) {
     PSRING_ASSIGN_OR_RETURN(const std::string text,
@@ -64,8 +64,9 @@ std::string OutcomePath(const std::string& folder) { return absl::StrCat(folder,
 }  // namespace
 
 absl::Status WriteOutcome(const Launched& launched, const std::string& folder) {
-  nlohmann::ordered_json json = {{"wall_s", launched.wall_s}, {"foreign_cpu_pct", launched.foreign_cpu_pct}};
-  if (launched.other_psring > 0) json["other_psring"] = launched.other_psring;
+  nlohmann::ordered_json json = {{"wall_s", launched.wall_s},
+                                 {"foreign_cpu_pct", launched.records.foreign_cpu_pct}};
+  if (launched.records.other_psring > 0) json["other_psring"] = launched.records.other_psring;
   if (launched.records.network) {
     for (const Counter& counter : kCounters) {
       json["network_per_step"][counter.name] = (*launched.records.network).*counter.value;
@@ -80,26 +81,24 @@ absl::StatusOr<Launched> ReadLaunched(const Configuration& configuration, const 
   PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(OutcomePath(folder)));
   PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMaxTextBytes, OutcomePath(folder)));
   PSRING_ASSIGN_OR_RETURN(launched.wall_s, FigureAt(json, "wall_s"));
-  PSRING_ASSIGN_OR_RETURN(launched.foreign_cpu_pct, FigureAt(json, "foreign_cpu_pct"));
   if (json.Has("records_hash")) {
     constexpr size_t kMaxHashBytes = 64;
     PSRING_ASSIGN_OR_RETURN(const std::string then, json.Text("records_hash", kMaxHashBytes));
     PSRING_ASSIGN_OR_RETURN(const std::string now, HashOfRecords(folder));
     if (then != now) return absl::DataLossError(absl::StrCat(folder, ": a record is missing or damaged"));
   }
-  if (json.Has("other_psring")) {
-    PSRING_ASSIGN_OR_RETURN(launched.other_psring, json.WholeNumber<int>("other_psring", 0, INT_MAX));
-  }
-  PSRING_ASSIGN_OR_RETURN(launched.records,
-                          ReadRecords(folder, configuration.ranks(), configuration.servers()));
+  RunRecords& records = launched.records;
+  PSRING_ASSIGN_OR_RETURN(records, ReadRecords(folder, configuration.ranks(), configuration.servers()));
+  PSRING_ASSIGN_OR_RETURN(records.foreign_cpu_pct, FigureAt(json, "foreign_cpu_pct"));
+  PSRING_ASSIGN_OR_RETURN(records.other_psring, json.WholeNumber<int>("other_psring", 0, INT_MAX, 0));
   if (json.Has("network_per_step")) {
     PSRING_ASSIGN_OR_RETURN(const JsonObject per_step, json.Object("network_per_step"));
-    NetworkFigures& network = launched.records.network.emplace();
+    NetworkFigures& network = records.network.emplace();
     for (const Counter& counter : kCounters) {
       PSRING_ASSIGN_OR_RETURN(network.*counter.value, FigureAt(per_step, counter.name));
     }
   }
-  DivideTimes(configuration.training.time_scale, launched.records);
+  DivideTimes(configuration.training.time_scale, records);
   return launched;
 }
 

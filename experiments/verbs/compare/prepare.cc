@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -16,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/wall_time.h"
 #include "common/cli/delays.h"
 #include "common/io/files.h"
@@ -23,13 +22,8 @@
 #include "common/options/server_arguments.h"
 #include "common/rendezvous/own_address.h"
 #include "common/text/translate.h"
-#include "experiments/design/budget.h"
-#include "experiments/design/launches.h"
-#include "experiments/design/plan_text.h"
 #include "experiments/launch/mpirun.h"
 #include "experiments/launch/temporary_folder.h"
-#include "experiments/machine/gpu_probe.h"
-#include "experiments/verbs/compare/on_nodes.h"
 
 namespace psring {
 namespace {
@@ -39,12 +33,12 @@ absl::Status CheckShaped(const Configuration& configuration, const LinkOptions& 
   const std::string backend = configuration.backend();
   if (shaping != Shaping::kNone && configuration.training.ranks_per_process > 1 &&
       (shaping != Shaping::kNetns || link.latency_s > 0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--ranks_per_process ", configuration.training.ranks_per_process,
-                     " puts several ranks on a machine of the virtual cluster: ",
-                     link.latency_s > 0 ? "--latency would also delay messages within a machine; omit it"
-                                        : "this needs network namespaces, which are unavailable here; omit "
-                                          "--ranks_per_process, or use --link none"));
+    return InvalidArgument("--ranks_per_process ", configuration.training.ranks_per_process,
+                           " puts several ranks on a machine of the virtual cluster: ",
+                           link.latency_s > 0
+                               ? "--latency would also delay messages within a machine; omit it"
+                               : "this needs network namespaces, which are unavailable here; omit "
+                                 "--ranks_per_process, or use --link none");
   }
   if (shaping != Shaping::kNone && configuration.training.local_aggregation &&
       configuration.per_machine == 1) {
@@ -62,8 +56,8 @@ absl::Status CheckShaped(const Configuration& configuration, const LinkOptions& 
   if (backend == "gloo" && shaping != Shaping::kNetns)
     why = "without namespaces only psring's own transports limit the rate";
   if (why.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(Tr("$0 cannot run on a virtual cluster: $1; omit it, or use --link none",
-                                       configuration.strategy.name, why));
+  return InvalidTr("$0 cannot run on a virtual cluster: $1; omit it, or use --link none",
+                   configuration.strategy.name, why);
 }
 
 absl::StatusOr<std::vector<Configuration>> AllConfigurations(const ExperimentFlags& flags,
@@ -152,9 +146,7 @@ absl::Status BuildVirtualCluster(const ExperimentFlags& flags,
     return absl::OkStatus();
   }
   int nodes = 1;
-  for (const Configuration& configuration : configurations) {
-    nodes = std::max(nodes, NodesOf(configuration));
-  }
+  for (const Configuration& configuration : configurations) nodes = std::max(nodes, NodesOf(configuration));
   display.Redraw("building the virtual cluster and measuring its links");
   PSRING_ASSIGN_OR_RETURN(prepared.virtual_cluster,
                           BuildCarriedCluster(prepared.link, /*may_lower=*/flags.link_is_default,
@@ -203,7 +195,7 @@ std::string Answer(const Interrupt& interrupt) {
 bool IsYes(const std::string& answer) {
   const std::vector<std::string> words =
       absl::StrSplit(InLanguage(Language::kChinese, [] { return Tr("y,yes"); }), ',');
-  return std::find(words.begin(), words.end(), absl::AsciiStrToLower(answer)) != words.end();
+  return std::ranges::find(words, absl::AsciiStrToLower(answer)) != words.end();
 }
 
 // The checkpoint that --resume selects; empty: none, or not known yet.
@@ -289,8 +281,8 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   prepared.link = flags.link;
   if (flags.options.training.clock == "virtual") {
     if (!flags.link_is_default && prepared.link.wanted()) {
-      return absl::InvalidArgumentError(Tr(
-          "--link is for real processes; with --clock virtual, set --network_ms, the time of one gradient"));
+      return InvalidTr(
+          "--link is for real processes; with --clock virtual, set --network_ms, the time of one gradient");
     }
     prepared.link = {};
   }
@@ -307,9 +299,7 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
     DescribeMachines(flags, prepared.shaping, prepared.probe);
     PSRING_ASSIGN_OR_RETURN(configurations, AllConfigurations(flags, prepared));
     collectives = CheckCollectives(configurations, prepared);
-    if (collectives.ok()) {
-      display.Note(Tr("no virtual cluster: $0", why_no_link));
-    }
+    if (collectives.ok()) display.Note(Tr("no virtual cluster: $0", why_no_link));
   }
   PSRING_RETURN_IF_ERROR(collectives);
   PSRING_RETURN_IF_ERROR(CheckOnNodes(configurations, flags));
@@ -369,10 +359,7 @@ absl::Status TakePlanOf(const ExperimentFlags& flags, Plan& plan) {
   if (flags.plan_of.empty()) return absl::OkStatus();
   PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(flags.plan_of + "/manifest.json"));
   const absl::StatusOr<RecordedPlan> recorded = RecordedPlanFromJson(text);
-  if (!recorded.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--plan_of ", flags.plan_of, ": ", recorded.status().message()));
-  }
+  if (!recorded.ok()) return InvalidArgument("--plan_of ", flags.plan_of, ": ", recorded.status().message());
   PSRING_RETURN_IF_ERROR(TakeRecordedPlan(*recorded, flags.options, plan));
   plan.notes.push_back(Tr("rounds, steps and samples are those of $0", flags.plan_of));
   return absl::OkStatus();

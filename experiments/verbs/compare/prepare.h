@@ -8,14 +8,22 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/options/training_options.h"
+#include "experiments/analysis/summarise.h"
+#include "experiments/design/launches.h"
 #include "experiments/design/plan.h"
+#include "experiments/engine/launch.h"
+#include "experiments/engine/programs.h"
+#include "experiments/launch/interrupt.h"
+#include "experiments/launch/progress.h"
+#include "experiments/launch/training_job.h"
 #include "experiments/machine/machine.h"
 #include "experiments/run_folder/measured_run.h"
 #include "experiments/run_folder/recorded_run.h"
 #include "experiments/run_folder/run_claim.h"
 #include "experiments/verbs/compare/compare.h"
-#include "experiments/verbs/compare/runner.h"
-#include "experiments/virtual_cluster/preflight.h"
+#include "experiments/virtual_cluster/virtual_cluster.h"
 
 namespace psring {
 
@@ -78,5 +86,53 @@ absl::Status CheckMeasured(const Prepared& prepared, Plan& plan);
 // spent on preparation.
 absl::Status ConfirmLongPlan(const ExperimentFlags& flags, const Prepared& prepared, double spent_s,
                              const Plan& plan, const Interrupt& interrupt, Display& display);
+
+// compare --resume RUN: continues a comparison that ended before its plan did.
+struct ResumedRun {
+  RecordedRun recorded;
+  RecordedPlan plan;
+};
+// NotFound, InvalidArgument: `folder` is not the run folder of a comparison, or the comparison is finished.
+absl::StatusOr<ResumedRun> ReadResumedRun(const std::string& folder);
+
+// The flags of the run `asked.resume`, with those of `asked` that may differ. InvalidArgument: another flag
+// differs from the run's.
+absl::StatusOr<ExperimentFlags> ResumedFlags(const RawExperimentFlags& asked,
+                                             const std::vector<std::string>& command_line);
+
+// Rounds may only be added by the same programs, with the same inputs, on the same machine.
+// FailedPrecondition names the differences.
+absl::Status CheckSameConditions(const ResumedRun& run, const ExperimentFlags& flags,
+                                 const Prepared& prepared);
+
+struct Launched {
+  RunRecords records;
+  double wall_s = 0;
+};
+// Reads what Launch left in `folder`. NotFound, DataLoss: the launch did not succeed.
+absl::StatusOr<Launched> ReadLaunched(const Configuration& configuration, const std::string& folder);
+// Writes outcome.json: what Launch measured in addition to the processes' records.
+absl::Status WriteOutcome(const Launched& launched, const std::string& folder);
+
+// Starts `configuration` with its processes' records in `folder` and waits for it. If a process dies, the job
+// restarts from its last checkpoint, at most --max_restarts times. Checkpoints are kept in --checkpoint_dir,
+// or with the records. `label` begins the progress line. The deadline is 10 times `expected_s` plus
+// time-outs. DeadlineExceeded: it took too long, or ran until `site.until`. Other errors: see RunChildren.
+absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::string& folder,
+                                const std::string& label, double expected_s, const Binaries& binaries,
+                                const Site& site, const Interrupt& interrupt, Display& display);
+
+// Trains for a moment with one process to measure its speed for `probe`. `briefly`: for seconds even if the
+// model is slow, with a few samples of its batch.
+absl::Status TimeTrainer(const Binaries& binaries, const TrainingOptions& training, bool briefly,
+                         const Interrupt& interrupt, Display& display, Probe& probe);
+
+// Replaces a run folder in --resume by the folder of its checkpoints, as the trainer expects. `latest`
+// without --checkpoint_dir means runs/latest. NotFound: there are none; InvalidArgument: several trainings
+// have some.
+absl::Status ResolveResume(TrainingOptions& training);
+
+// The training's newest checkpoint; empty if there is none.
+std::string NewestCheckpoint(const TrainingOptions& training);
 
 }  // namespace psring

@@ -7,6 +7,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/cli/command_line.h"
 #include "common/cli/config_file.h"
 #include "common/io/files.h"
@@ -59,19 +60,16 @@ absl::StatusOr<std::vector<LaunchNote>> AsynchronousLaunches(const std::string& 
     std::error_code error;
     if (!std::filesystem::exists(absl::StrCat(note.folder, "/", kArrivals), error)) continue;
     if (note.servers > 1) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(note.folder, ": ", note.strategy, " had ", note.servers,
-                       " servers; only runs with one server can be replayed (--servers 1)"));
+      return FailedPrecondition(note.folder, ": ", note.strategy, " had ", note.servers,
+                                " servers; only runs with one server can be replayed (--servers 1)");
     }
     found.push_back(note);
   }
   if (!found.empty()) return found;
-  return absl::FailedPreconditionError(absl::StrCat("'", run,
-                                                    "' has no recorded order of arrivals. Only "
-                                                    "asynchronous runs (ps-async, ps-ssp) on the wall clock "
-                                                    "record it, unless a server restarted, a worker was "
-                                                    "lost or a stream broke; to repeat another run, use "
-                                                    "--config RUN/config.toml"));
+  return FailedPrecondition("'", run,
+                            "' has no recorded order of arrivals. Only asynchronous runs (ps-async, ps-ssp) "
+                            "on the wall clock record it, unless a server restarted, a worker was lost or a "
+                            "stream broke; to repeat another run, use --config RUN/config.toml");
 }
 
 absl::StatusOr<int> ReplayAll(const std::string& run, const Interrupt& interrupt, Display& display) {
@@ -82,9 +80,7 @@ absl::StatusOr<int> ReplayAll(const std::string& run, const Interrupt& interrupt
     const std::string path = absl::StrCat(note.folder, "/result-rank0.json");
     PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxRecordBytes));
     const absl::StatusOr<RankResult> live = RankResultFromJson(text);
-    if (!live.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat(path, ": ", live.status().message()));
-    }
+    if (!live.ok()) return InvalidArgument(path, ": ", live.status().message());
     display.Redraw(absl::StrCat("replaying ", note.folder));
     PSRING_ASSIGN_OR_RETURN(const Replayed replayed, ReplayOne(note, binaries, interrupt));
     const bool same = replayed.weights_hash == live->weights_hash;

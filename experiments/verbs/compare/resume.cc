@@ -1,5 +1,3 @@
-#include "experiments/verbs/compare/resume.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
@@ -14,15 +12,17 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/cli/command_line.h"
 #include "common/cli/config_file.h"
 #include "common/io/files.h"
 #include "common/text/suggestions.h"
 #include "common/text/translate.h"
-#include "experiments/design/plan_text.h"
+#include "experiments/design/plan.h"
 #include "experiments/run_folder/manifest.h"
 #include "experiments/run_folder/run_claim.h"
 #include "experiments/verbs/compare/experiment.h"
+#include "experiments/verbs/compare/prepare.h"
 
 namespace psring {
 namespace {
@@ -61,10 +61,10 @@ absl::Status CheckFlags(const std::string& run, const CLI::App& asked, const CLI
     const CLI::Option* const then = recorded.get_option_no_throw(absl::StrCat("--", name));
     const bool had = then != nullptr && then->count() > 0;
     if (had && then->results() == option->results()) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "--resume ", run, " continues that run with its own flags, ",
         had ? absl::StrCat("which have ", FlagText(*then)) : absl::StrCat("which have no --", name),
-        "; omit ", FlagText(*option), ", or start another run"));
+        "; omit ", FlagText(*option), ", or start another run");
   }
   return absl::OkStatus();
 }
@@ -81,17 +81,15 @@ bool HasReport(const std::string& folder) {
 }  // namespace
 
 absl::StatusOr<ResumedRun> ReadResumedRun(const std::string& folder) {
-  const auto wrong = [&](const auto&... why) {
-    return absl::InvalidArgumentError(absl::StrCat("--resume ", folder, ": ", why...));
-  };
+  const auto wrong = [&](const auto&... why) { return InvalidArgument("--resume ", folder, ": ", why...); };
   std::error_code error;
   if (!fs::is_directory(folder, error)) return wrong("there is no such folder");
   const std::string path = folder + "/manifest.json";
   if (!fs::exists(path, error)) return wrong("this is not a run folder: it has no manifest.json");
   // Its flags are used, and its files are changed.
   if (const absl::Status mine = CheckOnlyMine(path); !mine.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat("--resume ", folder, ": ", mine.message(),
-                                                      "; only a run that nobody else can change is resumed"));
+    return FailedPrecondition("--resume ", folder, ": ", mine.message(),
+                              "; only a run that nobody else can change is resumed");
   }
   for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     if (!at->is_symlink(error)) continue;
@@ -130,8 +128,8 @@ absl::StatusOr<ExperimentFlags> ResumedFlags(const RawExperimentFlags& asked,
   for (const std::string& flag : again.left_out) {
     const std::string name = CanonicalWord(flag.substr(2, flag.find_first_of(" =") - 2));
     if (FreeFlags().contains(name)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("--resume ", folder, ": a run with ", flag, " cannot be resumed; ", Repeats(folder)));
+    return InvalidArgument("--resume ", folder, ": a run with ", flag, " cannot be resumed; ",
+                           Repeats(folder));
   }
   CLI::App typed("", "psring"), recorded("", "psring");
   RawExperimentFlags typed_raw = CompareDefaults(), raw = CompareDefaults();
@@ -185,8 +183,8 @@ absl::Status CheckSameConditions(const ResumedRun& run, const ExperimentFlags& f
                                        ShapingName(prepared.shaping)));
   }
   if (differences.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "--resume ", flags.resume, ": ", absl::StrJoin(differences, "; "), "; ", Repeats(flags.resume)));
+  return FailedPrecondition("--resume ", flags.resume, ": ", absl::StrJoin(differences, "; "), "; ",
+                            Repeats(flags.resume));
 }
 
 absl::StatusOr<std::vector<TriedRate>> Experiment::ReadRates() const {
@@ -214,8 +212,7 @@ bool Experiment::all_done() const {
 
 bool Experiment::HasTraining(const Configuration& configuration, int repeat) const {
   const std::vector<std::string>& done = manifest_.trainings_done;
-  return std::find(done.begin(), done.end(), LabelOf(configuration, "accuracy", repeat).records) !=
-         done.end();
+  return std::ranges::find(done, LabelOf(configuration, "accuracy", repeat).records) != done.end();
 }
 
 absl::StatusOr<Experiment::Done> Experiment::Read(const Configuration& configuration, const std::string& part,
@@ -223,12 +220,9 @@ absl::StatusOr<Experiment::Done> Experiment::Read(const Configuration& configura
   Done done{.label = LabelOf(configuration, part, repeat), .configuration = configuration};
   Configuration seeded = configuration;
   seeded.training.seed = done.label.seed;
-  absl::StatusOr<Launched> launched = ReadLaunched(seeded, folder_.path() + "/" + done.label.records);
-  PSRING_RETURN_IF_ERROR(launched.status());
-  PSRING_ASSIGN_OR_RETURN(done.figures, FiguresOf(seeded, launched->records));
-  done.figures.foreign_cpu_pct = launched->foreign_cpu_pct;
-  done.figures.other_psring = launched->other_psring;
-  done.records = std::move(launched->records);
+  PSRING_ASSIGN_OR_RETURN(Launched launched, ReadLaunched(seeded, folder_.path() + "/" + done.label.records));
+  PSRING_ASSIGN_OR_RETURN(done.figures, FiguresOf(seeded, launched.records));
+  done.records = std::move(launched.records);
   return done;
 }
 
@@ -270,7 +264,7 @@ absl::Status Experiment::Restore(const ResumedRun& resumed) {
   for (int repeat = 0; repeat < manifest_.plan.accuracy_repeats; ++repeat) {
     for (const Configuration& configuration : manifest_.plan.accuracy) {
       const std::string records = LabelOf(configuration, "accuracy", repeat).records;
-      if (std::find(trained.begin(), trained.end(), records) == trained.end() || !has_rates) continue;
+      if (std::ranges::find(trained, records) == trained.end() || !has_rates) continue;
       absl::StatusOr<Done> training = Read(configuration, "accuracy", repeat);
       if (training.ok()) {
         all.push_back(*std::move(training));
@@ -282,7 +276,7 @@ absl::Status Experiment::Restore(const ResumedRun& resumed) {
   // The files may contain a part of an unfinished round.
   PSRING_RETURN_IF_ERROR(folder_.Clear());
   for (const Done& done : all) PSRING_RETURN_IF_ERROR(Keep(done));
-  manifest_.rounds_done = static_cast<int>(rounds_.size());
+  manifest_.rounds_done = rounds_.size();
   AddNote(Tr("resumed after $0 of $1 and $2 accuracy trainings", RoundsText(manifest_.rounds_done),
              manifest_.plan.rounds, manifest_.trainings_done.size()));
   return absl::OkStatus();

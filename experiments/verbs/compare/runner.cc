@@ -1,5 +1,3 @@
-#include "experiments/verbs/compare/runner.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <set>
@@ -10,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/cuda/cuda_device.h"
 #include "common/device/task_limit.h"
 #include "common/io/checkpoint_folder.h"
@@ -20,11 +19,12 @@
 #include "common/text/translate.h"
 #include "experiments/analysis/launch_figures.h"
 #include "experiments/design/launches.h"
-#include "experiments/design/plan_text.h"
+#include "experiments/design/plan.h"
 #include "experiments/launch/launcher.h"
 #include "experiments/launch/mpirun.h"
 #include "experiments/machine/machine.h"
 #include "experiments/run_folder/run_folder.h"
+#include "experiments/verbs/compare/prepare.h"
 
 namespace psring {
 namespace {
@@ -256,7 +256,7 @@ class TrainingLaunch {
     };
     spec_.on_death = [&](int child, const std::string& what, bool again) {
       if (again) --restarts_;
-      const bool serves = spec_.children[static_cast<size_t>(child)].serves;
+      const bool serves = spec_.children[child].serves;
       if (!serves) return on_process_death(child * each_, what);
       display_.Note(
           Tr(again ? TrNoop("$0; it is restarted and continues") : TrNoop("$0 after all ranks had ended"),
@@ -270,8 +270,8 @@ class TrainingLaunch {
       return next != lost.end() && *next < first + each_;
     };
     spec_.on_lost = [&](int child) {
-      display_.Note(Tr("$0 no longer responded: the others ended the job without it",
-                       spec_.children[static_cast<size_t>(child)].name));
+      display_.Note(
+          Tr("$0 no longer responded: the others ended the job without it", spec_.children[child].name));
     };
     spec_.last_known = [&](int child) {
       if (each_ == 1 && !by_mpirun_) return progress.LastKnown(child);
@@ -319,7 +319,7 @@ std::vector<std::string> FoldersIn(const std::string& run) {
       folders.push_back(at->path().lexically_normal().string());
     }
   }
-  std::sort(folders.begin(), folders.end());
+  std::ranges::sort(folders);
   return folders;
 }
 
@@ -333,22 +333,23 @@ absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& f
   if (Checkpoints(training) && training.checkpoint_dir.empty())
     training.checkpoint_dir = folder + "/checkpoints";
   PSRING_RETURN_IF_ERROR(WriteFile(folder + "/launch.json", ToJson(NoteOf(configuration))));
-  Launched launched;
   std::vector<NodeCounters> counted_before;
   if (site.cluster != nullptr) counted_before = site.cluster->Counters(interrupt);
   const ForeignCpu foreign;
-  launched.other_psring = NoteOtherPsring(site.measuring, display);
+  const int other_before = NoteOtherPsring(site.measuring, display);
   const int64_t begin = MonotonicNanos();
   PSRING_RETURN_IF_ERROR(
       TrainingLaunch(configuration, folder, label, expected_s, binaries, site, interrupt, display).Run());
-  launched.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
-  launched.foreign_cpu_pct = foreign.Percent();
-  launched.other_psring = std::max(launched.other_psring, NoteOtherPsring(site.measuring, display));
+  Launched launched{.wall_s = 1e-9 * (MonotonicNanos() - begin)};
+  const double foreign_cpu_pct = foreign.Percent();
+  const int other_after = NoteOtherPsring(site.measuring, display);
   absl::StatusOr<RunRecords> records = ReadRecords(folder, configuration.ranks(), configuration.servers());
   if (!records.ok()) {
     return absl::DataLossError(absl::StrCat(configuration.name(), ": ", records.status().message()));
   }
   launched.records = *std::move(records);
+  launched.records.foreign_cpu_pct = foreign_cpu_pct;
+  launched.records.other_psring = std::max(other_before, other_after);
   if (!counted_before.empty()) {
     launched.records.network =
         NetworkOf(counted_before, site.cluster->Counters(interrupt), launched.records.steps.front().size(),
@@ -381,9 +382,8 @@ absl::Status ResolveResume(TrainingOptions& training) {
            resume, latest ? Tr(" in $0", kLatestRun) : ""));
   }
   if (folders.size() > 1) {
-    return absl::InvalidArgumentError(absl::StrCat("--resume ", resume,
-                                                   ": several trainings have checkpoints there; name one of ",
-                                                   absl::StrJoin(folders, ", ")));
+    return InvalidArgument("--resume ", resume, ": several trainings have checkpoints there; name one of ",
+                           absl::StrJoin(folders, ", "));
   }
   resume = fs::canonical(folders.front(), error).string();
   return absl::OkStatus();

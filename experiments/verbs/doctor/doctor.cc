@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -17,11 +16,11 @@
 #include "common/cuda_ops/cuda_ops.h"
 #include "common/text/peer_text.h"
 #include "common/text/translate.h"
+#include "common/text/units.h"
 #include "experiments/engine/programs.h"
 #include "experiments/launch/launcher.h"
 #include "experiments/launch/mpirun.h"
 #include "experiments/machine/build_info.h"
-#include "experiments/machine/gpu_probe.h"
 #include "experiments/machine/machine.h"
 #include "experiments/virtual_cluster/namespaces.h"
 
@@ -61,7 +60,7 @@ Examination ExamineSharedMemory() {
       static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize) / (1 << 20);
   return {.what = "/dev/shm",
           .found = megabytes >= 512,
-          .detail = Tr("$0 MiB free", absl::StrFormat("%.0f", megabytes)),
+          .detail = Tr("$0 MiB free", Fixed(megabytes, 0)),
           .fix = Tr("mount -o remount,size=2G /dev/shm   (a container: docker run --shm-size=2g)")};
 }
 

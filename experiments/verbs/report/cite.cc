@@ -1,10 +1,7 @@
-#include "experiments/verbs/report/cite.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -14,7 +11,9 @@
 #include "common/base/check.h"
 #include "common/io/files.h"
 #include "common/io/untrusted_json.h"
+#include "common/text/units.h"
 #include "experiments/analysis/row_queries.h"
+#include "experiments/verbs/report/report_verb.h"
 
 namespace psring {
 namespace {
@@ -24,13 +23,8 @@ using Json = UntrustedJson;
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 constexpr size_t kMaxRows = 1000;
 
-const Json& Part(const Json& json, const char* key) {
-  static const Json* const none = new Json();
-  return json.is_object() && json.contains(key) ? json[key] : *none;
-}
-
-std::string Fixed(double value, int digits) {
-  return std::isfinite(value) ? absl::StrFormat("%.*f", digits, value) : "";
+std::string FixedOrEmpty(double value, int digits) {
+  return std::isfinite(value) ? Fixed(value, digits) : "";
 }
 
 // One row of the table: strategy, workers, samples/s, interval, efficiency, exposed and hidden communication.
@@ -46,12 +40,14 @@ std::vector<std::string> CellsOf(const Json& figures) {
       program.empty() ? TextAt(figures, "strategy") : absl::StrCat(TextAt(figures, "layout"), " ", program);
   return {
       uneven ? absl::StrFormat("%s (one worker makes %.0f%% of the samples)", name, 100 * share) : name,
-      Fixed(NumberAt(figures, "workers", kUnknown), 0),
-      Fixed(NumberAt(figures, "samples_per_s", kUnknown), 1),
-      std::isfinite(low) && std::isfinite(high) ? absl::StrCat(Fixed(low, 1), " to ", Fixed(high, 1)) : "",
-      Fixed(NumberAt(figures, "efficiency", kUnknown), 2),
-      Fixed(exposed, 1),
-      std::isfinite(exposed) && std::isfinite(busy) ? Fixed(std::max(0.0, busy - exposed), 1) : ""};
+      FixedOrEmpty(NumberAt(figures, "workers", kUnknown), 0),
+      FixedOrEmpty(NumberAt(figures, "samples_per_s", kUnknown), 1),
+      std::isfinite(low) && std::isfinite(high)
+          ? absl::StrCat(FixedOrEmpty(low, 1), " to ", FixedOrEmpty(high, 1))
+          : "",
+      FixedOrEmpty(NumberAt(figures, "efficiency", kUnknown), 2),
+      FixedOrEmpty(exposed, 1),
+      std::isfinite(exposed) && std::isfinite(busy) ? FixedOrEmpty(std::max(0.0, busy - exposed), 1) : ""};
 }
 
 // `rows`: the figures. The samples of a text are its tokens.
@@ -101,12 +97,12 @@ std::string LatexTable(const std::vector<std::string>& headings,
 }
 
 std::string BibTex(const Json& manifest) {
-  const std::string revision = TextAt(Part(manifest, "versions"), "revision");
+  const std::string revision = TextAt(FieldAt(manifest, "versions"), "revision");
   const std::string started = TextAt(manifest, "started_utc");
   return absl::StrCat(
       "@software{psring,\n  author  = {{The psring authors}},\n",
       "  title   = {psring: parameter servers and all-reduce compared in one trainer},\n", "  version = {",
-      Latex(TextAt(Part(manifest, "versions"), "psring")), "},\n",
+      Latex(TextAt(FieldAt(manifest, "versions"), "psring")), "},\n",
       started.size() >= 4 ? absl::StrCat("  year    = {", Latex(started.substr(0, 4)), "},\n") : "",
       revision.empty() ? "" : absl::StrCat("  note    = {revision ", Latex(revision), "},\n"), "}\n");
 }
@@ -125,12 +121,11 @@ std::string Different(const std::vector<const Json*>& figures, const char* colum
 }
 
 std::string Methods(const Json& manifest, const std::vector<const Json*>& rows) {
-  const Json &versions = Part(manifest, "versions"), &machine = Part(manifest, "machine");
-  const Json &link = Part(manifest, "link"), &cost = Part(manifest, "cost");
+  const Json &versions = FieldAt(manifest, "versions"), &machine = FieldAt(manifest, "machine");
+  const Json &link = FieldAt(manifest, "link"), &cost = FieldAt(manifest, "cost");
   std::string text = absl::StrFormat(
       "We ran %s with %s workers in psring %s (revision %s) on one machine: %s, %.0f cores, %.0f MB of "
-      "memory, %s, "
-      "Linux %s. ",
+      "memory, %s, Linux %s. ",
       Different(rows, "strategy", false), Different(rows, "workers", true), TextAt(versions, "psring"),
       TextAt(versions, "revision"), TextAt(machine, "cpu"), NumberAt(machine, "cores", 0),
       NumberAt(machine, "memory_mb", 0), TextAt(machine, "system"), TextAt(machine, "kernel"));
@@ -145,8 +140,7 @@ std::string Methods(const Json& manifest, const std::vector<const Json*>& rows) 
   if (const double rounds = NumberAt(cost, "rounds_done", 0); rounds > 0) {
     absl::StrAppendFormat(&text,
                           "Each of %.0f rounds launched every configuration once, in random order, with %.0f "
-                          "warm-up and %.0f measured "
-                          "steps. ",
+                          "warm-up and %.0f measured steps. ",
                           rounds, NumberAt(cost, "warmup_steps", 0), NumberAt(cost, "steps", 0));
   }
   text += "Samples/s are geometric means over rounds, with 95% intervals by Student's t on logarithms. ";
@@ -177,7 +171,7 @@ absl::StatusOr<std::string> CitationOf(const std::string& manifest_text, const s
   std::vector<const Json*> rows;
   std::vector<std::vector<std::string>> table;
   for (const Json& row : summary) {
-    const Json& figures = Part(row, "figures");
+    const Json& figures = FieldAt(row, "figures");
     if (!figures.is_object() || TextAt(figures, "strategy").empty()) {
       return absl::InvalidArgumentError("summary.json contains no rows of a comparison or training");
     }

@@ -1,5 +1,3 @@
-#include "experiments/verbs/report/grade.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -17,8 +15,9 @@
 #include "common/io/untrusted_json.h"
 #include "common/text/peer_text.h"
 #include "common/text/translate.h"
-#include "experiments/lecture/checks/tap.h"
+#include "experiments/lecture/checks/checks.h"
 #include "experiments/page/exercises.h"
+#include "experiments/verbs/report/report_verb.h"
 
 namespace psring {
 namespace {
@@ -29,21 +28,11 @@ constexpr size_t kTries = 2;  // the page then shows the solution
 constexpr size_t kMaxTryBytes = 20;
 constexpr uint64_t kMaxAnswersBytes = 1 << 20;
 
-const UntrustedJson& ListOf(const UntrustedJson& json, const char* key) {
-  static const UntrustedJson* const none = new UntrustedJson(UntrustedJson::array());
-  return json.is_object() && json.contains(key) && json[key].is_array() ? json[key] : *none;
-}
-
-// Runs are named after their folders, so several may have one name.
-std::string StartOf(const UntrustedJson& run) {
-  return run.is_object() && run.contains("manifest") ? TextAt(run["manifest"], "started_utc") : "";
-}
-
 std::vector<std::string> FirstTries(const UntrustedJson& answers, const std::string& id) {
   std::vector<std::string> tries;
-  for (const UntrustedJson& answer : ListOf(answers, "answers")) {
+  for (const UntrustedJson& answer : ListAt(answers, "answers")) {
     if (TextAt(answer, "id") != id) continue;
-    for (const UntrustedJson& one : ListOf(answer, "tries")) {
+    for (const UntrustedJson& one : ListAt(answer, "tries")) {
       if (tries.size() == kTries) return tries;
       tries.push_back(PeerText(one.is_string() ? one.get<std::string>() : DumpUntrusted(one), kMaxTryBytes));
     }
@@ -79,7 +68,8 @@ std::vector<Grade> GradeAnswers(const std::vector<std::string>& runs, const std:
     const UntrustedJson answers = ParseUntrusted(file.text);
     const std::string id = TextAt(answers, "run_id"), start = TextAt(answers, "started_utc");
     const auto run = std::ranges::find_if(parsed, [&](const UntrustedJson& one) {
-      return TextAt(one, "run_id") == id && StartOf(one) == start;
+      // Runs are named after their folders, so several may have one name.
+      return TextAt(one, "run_id") == id && TextAt(FieldAt(one, "manifest"), "started_utc") == start;
     });
     Grade grade{.name = PeerText(file.name), .run_id = PeerText(id), .known = run != parsed.end()};
     if (grade.known) {

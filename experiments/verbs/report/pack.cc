@@ -1,5 +1,3 @@
-#include "experiments/verbs/report/pack.h"
-
 #include <fcntl.h>
 #include <openssl/evp.h>
 
@@ -21,6 +19,7 @@
 #include "experiments/launch/interrupt.h"
 #include "experiments/launch/launcher.h"
 #include "experiments/launch/temporary_folder.h"
+#include "experiments/verbs/report/report_verb.h"
 #include "experiments/virtual_cluster/namespaces.h"
 
 namespace psring {
@@ -77,7 +76,7 @@ absl::Status PackRun(const std::string& folder, const std::string& archive) {
   std::error_code error;
   const fs::path root = fs::canonical(folder, error);
   if (error || !fs::exists(root / "manifest.json", error)) {
-    return absl::InvalidArgumentError(Tr("$0 is not a run's folder: it contains no manifest.json", folder));
+    return InvalidTr("$0 is not a run's folder: it contains no manifest.json", folder);
   }
   const std::string tar = FindTool("tar");
   if (tar.empty()) return absl::NotFoundError("--pack needs tar; install it");

@@ -13,15 +13,10 @@
 #include "common/cli/command_line.h"
 #include "common/io/files.h"
 #include "common/text/translate.h"
-#include "experiments/page/kineto.h"
-#include "experiments/page/launch_files.h"
 #include "experiments/page/page.h"
 #include "experiments/page/run_data.h"
 #include "experiments/pool/pool.h"
 #include "experiments/run_folder/recorded_run.h"
-#include "experiments/verbs/report/cite.h"
-#include "experiments/verbs/report/grade.h"
-#include "experiments/verbs/report/pack.h"
 
 namespace psring {
 namespace {
@@ -57,8 +52,7 @@ absl::Status Cite(const std::vector<std::string>& runs, Display& display) {
 }
 
 absl::Status Pack(const RawReportFlags& raw, Display& display) {
-  if (raw.runs.size() != 1)
-    return absl::InvalidArgumentError(Tr("--pack takes one run; pack each one separately"));
+  if (raw.runs.size() != 1) return InvalidTr("--pack takes one run; pack each one separately");
   std::error_code error;
   const fs::path run = fs::canonical(raw.runs.front(), error);
   const std::string archive = raw.out.empty() ? FileName(run.filename().string()) + ".tar" : raw.out;
@@ -90,8 +84,7 @@ absl::Status RequireFolders(const RawReportFlags& raw) {
   const char* const flag = !raw.kineto.empty() ? "--kineto" : raw.cite ? "--cite" : raw.pack ? "--pack" : "";
   for (const std::string& run : raw.runs) {
     if (*flag == '\0' || !IsPage(run)) continue;
-    return absl::InvalidArgumentError(
-        Tr("$0 needs a run folder, but $1 is a file; give the folder of the run", flag, run));
+    return InvalidTr("$0 needs a run folder, but $1 is a file; give the folder of the run", flag, run);
   }
   return absl::OkStatus();
 }
@@ -120,8 +113,7 @@ absl::StatusOr<std::string> OutputOf(const RawReportFlags& raw) {
   for (const std::string& input : raw.runs) {
     std::error_code error;
     if (fs::equivalent(input, path, error)) {
-      return absl::InvalidArgumentError(
-          Tr("the result would overwrite $0; name another file with --out", input));
+      return InvalidTr("the result would overwrite $0; name another file with --out", input);
     }
   }
   return path;
@@ -170,16 +162,14 @@ CLI::App* AddReport(CLI::App& app, RawReportFlags& raw) {
           "Instead of the page, print BibTeX, a paragraph on methods, and the table as Markdown and LaTeX")
       ->excludes("--out")
       ->excludes("--kineto");
-  verb->add_flag(
-          "--pack", raw.pack,
-          "Instead of the page, write the run's files and their SHA-256 hashes to one archive: --out, or "
-          "NAME.tar in this folder")
+  verb->add_flag("--pack", raw.pack,
+                 "Instead of the page, write the run's files and their SHA-256 hashes to one archive: --out, "
+                 "or NAME.tar in this folder")
       ->excludes("--cite")
       ->excludes("--kineto");
-  verb->add_option(
-          "--grade", raw.grade,
-          "Instead of the page, grade this folder's files of the pages' \"Download my answers\": prints "
-          "TAP, and writes JSON to --out, or grades.json. The first two tries count")
+  verb->add_option("--grade", raw.grade,
+                   "Instead of the page, grade this folder's files of the pages' \"Download my answers\": "
+                   "prints TAP, and writes JSON to --out, or grades.json. The first two tries count")
       ->option_text("DIR")
       ->excludes("--kineto")
       ->excludes("--cite")
@@ -199,12 +189,8 @@ int RunReport(const RawReportFlags& asked, Display& display) {
   }
   const absl::Status folders = RequireFolders(raw);
   if (!folders.ok()) return outcome(folders);
-  if (!raw.kineto.empty()) {
-    return outcome(WriteKinetoTraces(raw.runs, raw.kineto, display));
-  }
-  if (raw.cite || raw.pack) {
-    return outcome(raw.cite ? Cite(raw.runs, display) : Pack(raw, display));
-  }
+  if (!raw.kineto.empty()) return outcome(WriteKinetoTraces(raw.runs, raw.kineto, display));
+  if (raw.cite || raw.pack) return outcome(raw.cite ? Cite(raw.runs, display) : Pack(raw, display));
   const absl::StatusOr<std::string> path = OutputOf(raw);
   if (!path.ok()) return outcome(path.status());
   std::vector<RunData> runs;

@@ -34,8 +34,7 @@ Json JsonIn(const fs::path& path) {
 // The words after the verb.
 std::string FlagsOf(const Json& manifest) {
   std::vector<std::string> words;
-  const Json line = manifest.value("command_line", Json::array());
-  if (!line.is_array()) return "";
+  const Json& line = ListAt(manifest, "command_line");
   for (size_t i = 2; i < line.size(); ++i) {
     if (line[i].is_string()) words.push_back(line[i].get<std::string>());
   }
@@ -44,8 +43,7 @@ std::string FlagsOf(const Json& manifest) {
 
 ListedRun ReadRun(const fs::path& folder, const Json& manifest) {
   const Json all = JsonIn(folder / "table.json");
-  const Json table =
-      all.is_object() ? all.value(CurrentLanguage() == Language::kChinese ? "zh" : "en", Json()) : Json();
+  const Json& table = FieldAt(all, CurrentLanguage() == Language::kChinese ? "zh" : "en");
   ListedRun run{.began = PeerText(TextAt(manifest, "started_utc")),
                 .folder = folder.string(),
                 .what = PeerText(TextAt(manifest, "verb")),
@@ -53,8 +51,7 @@ ListedRun ReadRun(const fs::path& folder, const Json& manifest) {
   std::string settings = PeerText(TextAt(table, "settings"));
   if (settings.empty()) settings = FlagsOf(manifest);
   if (!settings.empty()) absl::StrAppend(&run.what, "  ", settings);
-  if (run.verdict.empty() && manifest.value("finished", Json()) == Json(false))
-    run.verdict = Tr("did not finish");
+  if (run.verdict.empty() && FieldAt(manifest, "finished") == false) run.verdict = Tr("did not finish");
   return run;
 }
 

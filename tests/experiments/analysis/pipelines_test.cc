@@ -486,9 +486,13 @@ TEST(Pipelines, ThePagesFilesHaveLayoutsAndVerdict) {
   const auto table = nlohmann::json::parse(TableJson(rows, kGigabitWires, 4));
   EXPECT_EQ(table["recommended"][0], "pp2 1f1b");
   for (const char* language : {"en", "zh"}) EXPECT_THAT(table[language]["facts"].dump(), Has("19.7 Gbit/s"));
-  EXPECT_THAT(
-      RunsCsvLine({.layout = "pp2", .program = "gpipe", .micro_batches = 4, .cuts = "3,6"}, rows[3].mean),
-      testing::EndsWith(",pp2,gpipe,4,0.125,\"3,6\"\n"));
+  Configuration configuration{.strategy = *FindStrategy("ring"), .workers = 2};
+  configuration.training.pp = 2;
+  configuration.training.program = "gpipe";
+  configuration.training.micro_batches = 4;
+  configuration.training.cuts = "3,6";
+  EXPECT_THAT(RunsCsvLine({}, configuration, rows[3].mean),
+              testing::EndsWith(",pp2,gpipe,4,0.125,\"3,6\"\n"));
 }
 
 }  // namespace

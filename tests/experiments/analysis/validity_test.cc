@@ -1,9 +1,8 @@
 // The line on validity: which rows decide, and what it says about them.
-#include "experiments/analysis/validity.h"
-
 #include <gtest/gtest.h>
 
 #include "common/text/translate.h"
+#include "experiments/analysis/verdict.h"
 #include "tests/experiments/analysis/four_rows.h"
 #include "tests/has.h"
 

@@ -1,9 +1,7 @@
-#include "experiments/design/budget.h"
-
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "experiments/design/plan_text.h"
+#include "experiments/design/plan.h"
 #include "tests/experiments/test_catalog.h"
 #include "tests/has.h"
 

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "experiments/design/launches.h"
-#include "experiments/design/plan_text.h"
+#include "experiments/design/plan.h"
 #include "tests/experiments/test_catalog.h"
 #include "tests/has.h"
 

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "experiments/design/estimate.h"
-#include "experiments/design/plan_text.h"
 #include "experiments/stats/statistics.h"
 #include "tests/experiments/test_catalog.h"
 #include "tests/has.h"

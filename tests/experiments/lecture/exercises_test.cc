@@ -6,9 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "experiments/lecture/checks/ring_check.h"
-#include "experiments/lecture/checks/ssp_check.h"
-#include "experiments/lecture/checks/tap.h"
+#include "experiments/lecture/checks/checks.h"
 
 namespace psring {
 namespace {

@@ -1,5 +1,3 @@
-#include "experiments/page/kineto.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "experiments/page/page.h"
 #include "experiments/run_folder/run_trace.h"
 
 namespace psring {

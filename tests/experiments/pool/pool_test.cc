@@ -123,11 +123,11 @@ TEST(SideBySide, ShowsTheSettingsThatDifferAndTheRatioToTheFirstRun) {
   EXPECT_THAT(beside.settings[0].values, ElementsAre("200", "1000"));
   ASSERT_EQ(beside.rows.size(), 4u);
   EXPECT_EQ(beside.rows[1].strategy, "ring");
-  EXPECT_DOUBLE_EQ(*beside.rows[1].runs[1].ratio, 1.5);
-  EXPECT_DOUBLE_EQ(*beside.rows[1].runs[0].low, 180);
-  EXPECT_FALSE(beside.rows[1].runs[0].ratio);
-  EXPECT_FALSE(beside.rows[0].runs[1].samples_per_s) << "the second run has no single";
-  EXPECT_FALSE(beside.rows[3].runs[1].ratio) << "the first run has no star";
+  EXPECT_DOUBLE_EQ(*beside.rows[1].machines[1].ratio, 1.5);
+  EXPECT_DOUBLE_EQ(*beside.rows[1].machines[0].low, 180);
+  EXPECT_FALSE(beside.rows[1].machines[0].ratio);
+  EXPECT_FALSE(beside.rows[0].machines[1].samples_per_s) << "the second run has no single";
+  EXPECT_FALSE(beside.rows[3].machines[1].ratio) << "the first run has no star";
   EXPECT_THAT(BesideTable(beside), Has("300 (270 to 330), × 1.50", "link_mbps"));
   const Json json = Json::parse(BesideJson(beside));
   EXPECT_EQ(json["settings"], Json::parse(R"([["link_mbps", "200", "1000"]])"));

@@ -39,17 +39,20 @@ TEST(RunFiles, SummaryJsonHasTheBasisOfEveryFigure) {
 
 TEST(RunFiles, RunsCsvHasAFieldForEveryColumn) {
   const std::string header = RunsCsvHeader(),
-                    line = RunsCsvLine({.run_id = "r", .part = "cost"}, RunFigures());
+                    line = RunsCsvLine({.run_id = "r", .part = "cost"}, Configuration(), RunFigures());
   EXPECT_EQ(std::count(header.begin(), header.end(), ','), std::count(line.begin(), line.end(), ','));
   EXPECT_TRUE(header.ends_with(",servers,server_wire,layout,program,micro_batches,bubble_fraction,cuts\n"))
       << header;
-  EXPECT_TRUE(RunsCsvLine({.servers = 2, .server_wire = "stream", .layout = "dp2"}, RunFigures())
-                  .ends_with(",2,stream,dp2,,1,,\n"));
+  Configuration configuration{.strategy = *FindStrategy("ps-sync"), .workers = 2};
+  configuration.training.servers = 2;
+  configuration.training.server_wire = "stream";
+  EXPECT_TRUE(RunsCsvLine({}, configuration, RunFigures()).ends_with(",2,stream,dp2,,1,,\n"));
 }
 
 TEST(RunFiles, CurvesCsvNamesTheServersWire) {
   EXPECT_TRUE(CurvesCsvHeader().ends_with(",servers,server_wire\n"));
-  EXPECT_TRUE(CurvesCsvLines({.servers = 1, .server_wire = "grpc"}, {CurvePoint()}).ends_with(",1,grpc\n"));
+  EXPECT_TRUE(
+      CurvesCsvLines({}, {.strategy = *FindStrategy("ps-sync")}, {CurvePoint()}).ends_with(",1,grpc\n"));
 }
 
 // A value per line.
@@ -67,8 +70,8 @@ TEST(RunFiles, StepsHaveTheirLaunchAndWait) {
   for (const int rank : {0, 1})
     records.steps[static_cast<size_t>(rank)] = {
         {.rank = rank, .buckets = {{.begin_ns = rank * 3'000'000, .end_ns = 9'000'000}}}};
-  const std::vector<Json> steps =
-      Lines(StepsJsonl({.part = "cost", .strategy = "ring", .workers = 2, .repeat = 1}, records, true));
+  const std::vector<Json> steps = Lines(
+      StepsJsonl({.part = "cost", .repeat = 1}, {.strategy = *FindStrategy("ring"), .workers = 2}, records));
   ASSERT_EQ(steps.size(), 2u);
   EXPECT_EQ(steps[0]["strategy"], "ring");
   EXPECT_EQ(steps[0]["repeat"], 1);
@@ -81,8 +84,9 @@ TEST(RunFiles, DdpFiguresHaveALinePerRank) {
   records.ranks.resize(2);
   records.ranks[1].rank = 1;
   records.ranks[1].ddp = {.has_rebuilt_buckets = true, .ready_order = {"fc2.bias", "fc1.bias"}};
-  const std::vector<Json> ranks =
-      Lines(DdpJsonl({.part = "cost", .strategy = "ring", .workers = 2}, 25, records));
+  Configuration configuration{.strategy = *FindStrategy("ring"), .workers = 2};
+  configuration.training.bucket_mb = 25;
+  const std::vector<Json> ranks = Lines(DdpJsonl({.part = "cost"}, configuration, records));
   ASSERT_EQ(ranks.size(), 2u);
   EXPECT_EQ(ranks[0]["has_rebuilt_buckets"], false);
   EXPECT_EQ(ranks[1]["strategy"], "ring");

@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/text/translate.h"
 #include "experiments/machine/connections.h"
-#include "experiments/virtual_cluster/preflight.h"
 #include "tests/experiments/test_catalog.h"
 #include "tests/has.h"
 

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "experiments/verbs/bench/files.h"
 #include "experiments/verbs/bench/runner.h"
 #include "experiments/verbs/bench/text.h"
 #include "tests/has.h"

@@ -1,11 +1,10 @@
 // Grades of a class.
-#include "experiments/verbs/report/grade.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
+#include "experiments/verbs/report/report_verb.h"
 #include "tests/has.h"
 
 namespace psring {

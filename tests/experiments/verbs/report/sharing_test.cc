@@ -14,8 +14,7 @@
 #include "experiments/analysis/summarise.h"
 #include "experiments/page/run_data.h"
 #include "experiments/run_folder/recorded_run.h"
-#include "experiments/verbs/report/cite.h"
-#include "experiments/verbs/report/pack.h"
+#include "experiments/verbs/report/report_verb.h"
 #include "tests/experiments/slurp.h"
 #include "tests/has.h"
 

@@ -1,11 +1,13 @@
-// The part of runner.h that measures the trainer's speed.
+// Asks the trainer for its speed, and whether configurations fit into the memory of this host.
 #include <algorithm>
+#include <string>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/text/translate.h"
 #include "experiments/launch/temporary_folder.h"
 #include "experiments/stats/statistics.h"
-#include "experiments/verbs/compare/runner.h"
+#include "experiments/verbs/compare/prepare.h"
 
 namespace psring {
 namespace {
@@ -41,8 +43,7 @@ absl::Status TimeTrainer(const Binaries& binaries, const TrainingOptions& traini
   if (checks_memory) moment.memory.clear();  // the limit of a worker, which may have a part of the model
   if (checks_memory && probe.free_bytes > 0 && probe.memory_bytes > probe.free_bytes) {
     display.Note(
-        Tr("the whole model does not fit into one device, so its step is not measured; the plan "
-           "assumes $0 s",
+        Tr("the whole model does not fit into one device, so its step is not measured; the plan assumes $0 s",
            kAssumedStepSeconds));
     probe.step_s = kAssumedStepSeconds;
     probe.launch_s = kAssumedLaunchSeconds;
@@ -78,6 +79,49 @@ absl::Status TimeTrainer(const Binaries& binaries, const TrainingOptions& traini
   return whole_s * static_cast<double>(moment.warmup_steps + moment.steps) > kMaxBriefSeconds
              ? absl::OkStatus()
              : time(moment);
+}
+
+namespace {
+
+// False only if even ranks with the whole model, a second gradient and all micro-batches in flight fit.
+bool MayBeTooLarge(const Configuration& configuration, const Probe& probe) {
+  constexpr double kMaxOfAWhole = 2;
+  const TrainingOptions& training = configuration.training;
+  if (configuration.simulated() || configuration.strategy.replicates || training.memory == "none") {
+    return false;
+  }
+  if (!training.memory.empty()) return true;
+  const double in_flight = training.pp > 1 ? training.micro_batches : 1;
+  return probe.free_bytes > 0 &&
+         kMaxOfAWhole * in_flight * configuration.ranks() * static_cast<double>(probe.memory_bytes) >
+             static_cast<double>(probe.free_bytes);
+}
+
+}  // namespace
+
+absl::Status CheckMemoryOf(const std::vector<Configuration>& configurations, const ExperimentFlags& flags,
+                           const Binaries& binaries, const Interrupt& interrupt, Probe& probe) {
+  if (flags.nodes.several()) return absl::OkStatus();
+  size_t fitting = 0;
+  absl::Status refused;
+  for (const Configuration& configuration : configurations) {
+    if (MayBeTooLarge(configuration, probe)) {
+      TrainingOptions training = configuration.training;
+      training.strategy = configuration.strategy.name;
+      training.steps = 0;
+      const absl::Status checked =
+          CheckWithTrainer(binaries, training, interrupt, configuration.ranks()).status();
+      PSRING_RETURN_IF_ERROR(interrupt.Check());
+      if (!checked.ok()) {
+        refused = absl::Status(checked.code(), absl::StrCat(configuration.name(), ": ", checked.message()));
+        if (!flags.options.tries_layouts) return refused;
+        probe.too_large[configuration.folder()] = std::string(refused.message());
+        continue;
+      }
+    }
+    ++fitting;
+  }
+  return fitting > 0 ? absl::OkStatus() : refused;
 }
 
 }  // namespace psring
