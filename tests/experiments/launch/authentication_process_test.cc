@@ -241,7 +241,7 @@ TEST_F(AuthenticationTest, TheLauncherCreatesASecretThatIsNotOnACommandLine) {
 
 // Jobs with --tls: the real binaries, on the loopback.
 
-constexpr char kTraining[] =
+constexpr char kTlsTraining[] =
     " --model mlp-small --data synthetic --steps 20 --batch 16 --no_eval --timeout 60";
 constexpr char kRing[] = "--strategy ring --transport tcp";
 // Two workers and a server. Its sums do not depend on the order of arrival.
@@ -252,8 +252,8 @@ class TlsProcess : public LaunchTest {
  protected:
   // One of `ranks` processes, of which rank 0 hosts the store at `port`.
   std::unique_ptr<Started> Trainer(int rank, int ranks, int port, const std::string& flags) const {
-    return StartTrainer(absl::StrCat(flags, kTraining, " --rendezvous tcp://127.0.0.1:", port, " --record ",
-                                     Folder("records")),
+    return StartTrainer(absl::StrCat(flags, kTlsTraining, " --rendezvous tcp://127.0.0.1:", port,
+                                     " --record ", Folder("records")),
                         {absl::StrCat("RANK=", rank), absl::StrCat("WORLD_SIZE=", ranks)});
   }
   // The weights after a training whose ranks have these values of --tls.
@@ -332,7 +332,7 @@ TEST_F(TlsProcess, ProcessesWithoutAndWithTlsSayThatItDiffers) {
 TEST_F(TlsProcess, RanksThatMeetInAFileSayThatTheirTlsDiffers) {
   StartedOnes ranks;
   for (const int rank : {0, 1}) {
-    ranks.push_back(StartTrainer(absl::StrCat(kRing, kTraining, " --rendezvous file://", Folder("meet"),
+    ranks.push_back(StartTrainer(absl::StrCat(kRing, kTlsTraining, " --rendezvous file://", Folder("meet"),
                                               rank == 1 ? " --tls auto" : ""),
                                  {absl::StrCat("RANK=", rank), "WORLD_SIZE=2"}));
   }
@@ -359,7 +359,7 @@ TEST_F(TlsProcess, TheLauncherPassesItOn) {
   std::vector<std::string> weights[2];
   for (const bool encrypted : {false, true}) {
     const std::string out = Folder(encrypted ? "encrypted" : "plain");
-    Succeeded(StartPsring(absl::StrCat("train ", kServer, kTraining, " --workers 2 --out ", out,
+    Succeeded(StartPsring(absl::StrCat("train ", kServer, kTlsTraining, " --workers 2 --out ", out,
                                        encrypted ? " --tls auto" : "")));
     weights[encrypted] = Weights(out);
   }
