@@ -69,8 +69,8 @@ TEST_F(PipelineProcess, TwoStagesEndWithTheWeightsOfOneProcess) {
   const Json expected = Figures("single");
   int number = 0;
   for (const char* flags :
-       {"--program gpipe", "--program zb-h1", "--transport tcp", "--transport shm", "--ranks_per_process 2",
-        "--cuts 2", "--strategy ring", "--strategy none --rank_order pp,dp"}) {
+       {"--program gpipe --transport tcp", "--program zb-h1 --transport shm",
+        "--ranks_per_process 2 --cuts 2", "--strategy ring", "--strategy none --rank_order pp,dp"}) {
     SCOPED_TRACE(flags);
     const std::string out = absl::StrCat("run", number++);
     Train(absl::StrCat("--workers 2 --pp 2 ", flags), out);
@@ -117,82 +117,76 @@ TEST_F(PipelineProcess, TwoReplicasOfTwoStagesEndWithTheWeightsOfARingOfTwo) {
   }
 }
 
-TEST_F(PipelineProcess, RanksThatDivideSequencesEndWithTheLossOfOneProcess) {
-  const std::string training = absl::StrCat(
-      "train", TinyGpt(), "--optimizer sgd --lr 0.1 --steps 4 --timeout 40 --micro_batches 2 --batch ");
-  Succeed(absl::StrCat(training, "8 --strategy single --out single"));
-  const RankResult single = Result("single", "single-1", 0);
-  const Json expected = Figures("single");
-  int number = 0;
-  for (const auto& [layout, workers, launch, flags] :
-       {std::tuple("cp2", 2, "ring-2-cp2", "8"),
-        {"cp4", 4, "fsdp-4-cp4", "8 --strategy fsdp --transport tcp --ranks_per_process 2"},
-        {"cp2", 2, "ring-2-cp2-ulysses", "8 --context_parallel ulysses --transport tcp"},
-        {"dp2xcp2", 4, "zero1-4-cp2", "4 --strategy zero1 --rank_order dp,cp"}}) {
-    SCOPED_TRACE(absl::StrCat(layout, " ", flags));
-    const std::string out = absl::StrCat("run", number++);
-    Succeed(absl::StrCat(training, flags, " --workers ", workers, " --cp ", layout[2] == '4' ? 4 : 2,
-                         " --out ", out));
-    const RankResult first = Result(out, launch, 0);
-    for (int rank = 0; rank < workers; ++rank) {
-      const RankResult result = Result(out, launch, rank);
-      EXPECT_EQ(result.rank, rank);
-      EXPECT_EQ(result.world_size, workers);
-      EXPECT_EQ(result.weights_hash, first.weights_hash) << "rank " << rank;
-      EXPECT_EQ(result.parameters, single.parameters);
+struct DividedTraining {
+  const char* layout;
+  int workers;
+  const char *launch, *flags;
+};
+
+class DividedProcess : public PipelineProcess {
+ protected:
+  // Trains with each, and once in one process: all ranks end with the same weights and its loss. `expect`
+  // gets the first row of each summary.
+  template <typename Expect>
+  void ExpectTheLossOfOneProcess(const std::string& axis, const std::vector<DividedTraining>& all,
+                                 const Expect& expect) {
+    const std::string training = absl::StrCat(
+        "train", TinyGpt(), "--optimizer sgd --lr 0.1 --steps 4 --timeout 40 --micro_batches 2 --batch ");
+    Succeed(absl::StrCat(training, "8 --strategy single --out single"));
+    const RankResult single = Result("single", "single-1", 0);
+    const double accuracy = Figures("single")["test_accuracy"];
+    int number = 0;
+    for (const auto& [layout, workers, launch, flags] : all) {
+      SCOPED_TRACE(absl::StrCat(layout, " ", flags));
+      const std::string out = absl::StrCat("run", number++);
+      Succeed(absl::StrCat(training, flags, " --workers ", workers, " --", axis, " ",
+                           layout[2] == '4' ? 4 : 2, " --out ", out));
+      const RankResult first = Result(out, launch, 0);
+      for (int rank = 0; rank < workers; ++rank) {
+        const RankResult result = Result(out, launch, rank);
+        EXPECT_EQ(result.rank, rank);
+        EXPECT_EQ(result.world_size, workers);
+        EXPECT_EQ(result.weights_hash, first.weights_hash) << "rank " << rank;
+        EXPECT_EQ(result.parameters, single.parameters);
+      }
+      const bool replicas = layout[0] == 'd';  // the loss is that of replica 0's samples
+      EXPECT_NEAR(first.final_loss, single.final_loss, (replicas ? .1 : 1e-4) * single.final_loss);
+      const Json row = JsonFile(absl::StrCat(out, "/summary.json"))[0], figures = row["figures"];
+      EXPECT_EQ(figures["layout"], layout);
+      EXPECT_NEAR(figures["test_accuracy"].get<double>(), accuracy, .02);
+      for (const char* above_0 : {"samples_per_s", "payload_tx_bytes_per_worker", "exposed_comm_ms"})
+        EXPECT_GT(figures[above_0], 0) << above_0;
+      expect(row, first.samples * (replicas ? 2 : 1) == single.samples);
     }
-    EXPECT_EQ(first.samples, single.samples / (layout[0] == 'd' ? 2 : 1));
-    // Of replica 0's samples.
-    EXPECT_NEAR(first.final_loss, single.final_loss, (layout[0] == 'd' ? .1 : 1e-4) * single.final_loss);
-    const Json figures = Figures(out);
-    EXPECT_EQ(figures["layout"], layout);
-    EXPECT_NEAR(figures["test_accuracy"].get<double>(), expected["test_accuracy"].get<double>(), .02);
-    EXPECT_EQ(figures["replicas_equal"], true);
-    EXPECT_GT(figures["samples_per_s"], 0);
-    EXPECT_GT(figures["exposed_comm_ms"], 0);
-    const Json links = JsonFile(absl::StrCat(out, "/summary.json"))[0]["links"];
-    EXPECT_GT(links["sequences"], 0);
-    EXPECT_GT(links["replicas"], 0) << "gradients";
-    EXPECT_EQ(links["stages"], 0);
-    EXPECT_EQ(links["tensors"], 0);
   }
+};
+
+TEST_F(DividedProcess, RanksThatDivideSequencesEndWithTheLossOfOneProcess) {
+  ExpectTheLossOfOneProcess(
+      "cp",
+      {{"cp2", 2, "ring-2-cp2", "8"},
+       {"cp4", 4, "fsdp-4-cp4", "8 --strategy fsdp --transport tcp --ranks_per_process 2"},
+       {"cp2", 2, "ring-2-cp2-ulysses", "8 --context_parallel ulysses --transport tcp"},
+       {"dp2xcp2", 4, "zero1-4-cp2", "4 --strategy zero1 --rank_order dp,cp"}},
+      [](const Json& row, bool has_its_samples) {
+        EXPECT_TRUE(has_its_samples);
+        EXPECT_EQ(row["figures"]["replicas_equal"], true);
+        EXPECT_GT(row["links"]["sequences"], 0);
+        EXPECT_GT(row["links"]["replicas"], 0) << "gradients";
+        for (const char* other : {"stages", "tensors"}) EXPECT_EQ(row["links"][other], 0) << other;
+      });
 }
 
-TEST_F(PipelineProcess, RanksThatDivideMatricesEndWithTheLossOfOneProcess) {
-  const std::string training = absl::StrCat(
-      "train", TinyGpt(), "--optimizer sgd --lr 0.1 --steps 4 --timeout 40 --micro_batches 2 --batch ");
-  Succeed(absl::StrCat(training, "8 --strategy single --out single"));
-  const RankResult single = Result("single", "single-1", 0);
-  const Json expected = Figures("single");
-  int number = 0;
-  for (const auto& [layout, workers, launch, flags] :
-       {std::tuple("tp2", 2, "single-2-tp2", "8 --strategy single"),
-        {"tp4", 4, "none-4-tp4",
-         "8 --strategy none --transport tcp --ranks_per_process 2 --sequence_parallel"},
-        {"dp2xtp2", 4, "ring-4-tp2", "4 --strategy ring"},
-        {"dp2xtp2", 4, "ps-sync-4-on-2-tp2", "4 --strategy ps-sync --sequence_parallel"},
-        {"pp2xtp2", 4, "single-4-tp2-pp2-1f1b-m2", "8 --strategy single --pp 2 --rank_order pp,tp,dp"}}) {
-    SCOPED_TRACE(layout);
-    const std::string out = absl::StrCat("run", number++);
-    Succeed(absl::StrCat(training, flags, " --workers ", workers, " --tp ", layout[2] == '4' ? 4 : 2,
-                         " --out ", out));
-    const RankResult first = Result(out, launch, 0);
-    for (int rank = 0; rank < workers; ++rank) {
-      const RankResult result = Result(out, launch, rank);
-      EXPECT_EQ(result.rank, rank);
-      EXPECT_EQ(result.world_size, workers);
-      EXPECT_EQ(result.weights_hash, first.weights_hash) << "rank " << rank;
-      EXPECT_EQ(result.parameters, single.parameters);
-    }
-    // Of replica 0's samples.
-    EXPECT_NEAR(first.final_loss, single.final_loss, (layout[0] == 'd' ? .1 : 1e-4) * single.final_loss);
-    const Json figures = Figures(out);
-    EXPECT_EQ(figures["layout"], layout);
-    EXPECT_NEAR(figures["test_accuracy"].get<double>(), expected["test_accuracy"].get<double>(), .02);
-    EXPECT_GT(figures["samples_per_s"], 0);
-    EXPECT_GT(figures["payload_tx_bytes_per_worker"], 0);
-    EXPECT_GT(figures["exposed_comm_ms"], 0);
-  }
+TEST_F(DividedProcess, RanksThatDivideMatricesEndWithTheLossOfOneProcess) {
+  ExpectTheLossOfOneProcess(
+      "tp",
+      {{"tp2", 2, "single-2-tp2", "8 --strategy single"},
+       {"tp4", 4, "none-4-tp4",
+        "8 --strategy none --transport tcp --ranks_per_process 2 --sequence_parallel"},
+       {"dp2xtp2", 4, "ring-4-tp2", "4 --strategy ring"},
+       {"dp2xtp2", 4, "ps-sync-4-on-2-tp2", "4 --strategy ps-sync --sequence_parallel"},
+       {"pp2xtp2", 4, "single-4-tp2-pp2-1f1b-m2", "8 --strategy single --pp 2 --rank_order pp,tp,dp"}},
+      [](const Json&, bool) {});
 }
 
 TEST_F(PipelineProcess, EachStageHasItsServers) {
