@@ -56,6 +56,7 @@ class ResumeTest : public PsringInAFolder {
   void ExpectRoundsOfEachRow(size_t rounds) const {
     for (const auto& row : JsonFile("run/summary.json")) EXPECT_EQ(row["rounds"]["step_ms"].size(), rounds);
   }
+  void ExpectOnlyTheSameRunToContinue();
 };
 
 TEST_F(ResumeTest, AnInterruptedComparisonReportsItsRoundsAndKeepsThemAndTrainings) {
@@ -124,8 +125,8 @@ TEST_F(ResumeTest, ASignalInTheFirstRoundSaysThatThereAreOnlyLogs) {
   EXPECT_TRUE(fs::exists(Path("run/records/cost-1")));
 }
 
-TEST_F(ResumeTest, OnlyTheSameRunIsContinued) {
-  InterruptDuring(kOnlyRounds, "cost-2", SIGINT);
+// The run is unfinished.
+void ResumeTest::ExpectOnlyTheSameRunToContinue() {
   const auto refused = [&](const std::string& flags, const std::string& why) {
     EXPECT_THAT(Refused("compare --resume " + flags), OneLineWith(why));
   };
@@ -147,11 +148,13 @@ TEST_F(ResumeTest, OnlyTheSameRunIsContinued) {
   manifest["machine"]["cores"] = 999;
   std::ofstream(Path("run/manifest.json")) << manifest.dump();
   refused("run", "machine: cores 999 then");
+  std::ofstream(Path("run/manifest.json")) << before;
 }
 
 // Whatever a power cut has done to one file, the comparison continues, or says in one line that it cannot.
-TEST_F(ResumeTest, ADamagedFileCostsAtMostItsRounds) {
+TEST_F(ResumeTest, OnlyTheSameRunIsContinuedAndADamagedFileCostsAtMostItsRounds) {
   InterruptDuring(kComparison, "accuracy-1/ring-2", SIGINT);
+  ExpectOnlyTheSameRunToContinue();
   fs::rename(Path("run"), Path("interrupted"));
   AtRandomMoments(1, [&](std::mt19937& random) {
     fs::copy(Path("interrupted"), Path("run"), fs::copy_options::recursive);
