@@ -27,6 +27,7 @@
 #include "experiments/launch/temporary_folder.h"
 #include "tests/eventually.h"
 #include "tests/has.h"
+#include "tests/test_folder.h"
 
 namespace psring {
 namespace {
@@ -315,15 +316,7 @@ TEST(TemporaryFolderTest, AnErrorNamesTheFolderTheReasonAndTheRemedy) {
 
 class MpirunTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "psring-mpirun-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override {
-    setenv("PATH", path_.c_str(), 1);
-    fs::remove_all(folder_);
-  }
+  ~MpirunTest() override { setenv("PATH", path_.c_str(), 1); }
   // PATH then has only this mpirun.
   void Install(const std::string& says, const std::string& name = "mpirun") {
     const fs::path file = folder_ / name;
@@ -342,7 +335,8 @@ class MpirunTest : public testing::Test {
   static std::string Line(const MpirunCommand& command) { return absl::StrJoin(command.prefix, " "); }
 
   const std::string path_ = getenv("PATH");
-  fs::path folder_;
+  const TestFolder made_;
+  const fs::path folder_ = made_.path();
 };
 
 TEST_F(MpirunTest, StatesWhatToInstallIfMissing) {

@@ -1,7 +1,6 @@
 #include "experiments/run_folder/run_folder.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -22,6 +21,7 @@
 #include "tests/experiments/analysis/four_rows.h"
 #include "tests/has.h"
 #include "tests/on_ranks.h"
+#include "tests/test_folder.h"
 
 namespace psring {
 namespace {
@@ -31,14 +31,9 @@ using Json = nlohmann::json;
 
 class RunFolderTest : public testing::Test {
  protected:
-  void SetUp() override {
-    root_ = fs::path(testing::TempDir()) / absl::StrCat("psring-run-folder-", getpid());
-    fs::remove_all(root_);
-    fs::create_directory(root_);
-  }
-  void TearDown() override { fs::remove_all(root_); }
-  std::string Path(const std::string& name) const { return (root_ / name).string(); }
-  fs::path root_;
+  std::string Path(const std::string& name) const { return root_ / name; }
+  const TestFolder made_;
+  const fs::path root_ = made_.path();
 };
 
 TEST_F(RunFolderTest, KeepsItsClaimAndCreatesTheFiles) {
@@ -175,22 +170,15 @@ TEST(RunFiles, DdpFiguresHaveALinePerRank) {
 // In a temporary working directory.
 class RunClaimTest : public testing::Test {
  protected:
-  void SetUp() override {
-    root_ = fs::path(testing::TempDir()) / absl::StrCat("psring-run-claim-", getpid());
-    fs::remove_all(root_);
-    fs::create_directory(root_);
-    fs::current_path(root_);
-  }
-  void TearDown() override {
-    fs::current_path("/");
-    fs::remove_all(root_);
-  }
+  RunClaimTest() { fs::current_path(root_); }
+  ~RunClaimTest() override { fs::current_path("/"); }
   static absl::StatusOr<std::unique_ptr<RunClaim>> Claim(const std::string& out) {
     return RunClaim::Make(out, "train", absl::UnixEpoch());
   }
   static std::string Refusal(const std::string& out) { return std::string(Claim(out).status().message()); }
 
-  fs::path root_;
+  const TestFolder made_;
+  const fs::path root_ = made_.path();
 };
 
 TEST_F(RunClaimTest, IsNamedByTimeVerbAndANumberWithinOneSecond) {

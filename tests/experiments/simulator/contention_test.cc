@@ -2,10 +2,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <random>
 
-#include "absl/strings/str_cat.h"
 #include "common/io/files.h"
 #include "common/workloads/changes.h"
 #include "experiments/simulator/compute_variation.h"
@@ -14,6 +12,7 @@
 #include "tests/experiments/simulator/test_network.h"
 #include "tests/experiments/test_catalog.h"
 #include "tests/has.h"
+#include "tests/test_folder.h"
 
 namespace psring {
 namespace {
@@ -81,11 +80,8 @@ TEST(ComputeVariation, BadInputSaysWhatToWrite) {
 }
 
 TEST(ComputeVariation, AFileHasOneTimeOnEachLine) {
-  const std::string path = absl::StrCat(testing::TempDir(), "/psring-times-", getpid(), ".txt");
-  const auto read = [&](const std::string& text) {
-    EXPECT_TRUE(WriteFile(path, text).ok());
-    return ParseComputeVariation(path);
-  };
+  const TestFolder folder;
+  const auto read = [&](const std::string& text) { return ParseComputeVariation(folder.Put("times", text)); };
   for (const char* text : {"# ms\n1\n3\n",
                            "\xEF\xBB\xBF"
                            "1,,\r\n3,,\r\n",
@@ -96,7 +92,6 @@ TEST(ComputeVariation, AFileHasOneTimeOnEachLine) {
                                    {"1\n3 ms\n", "line 2: time '3 ms' is not a number"}}) {
     EXPECT_THAT(read(text).status().message(), Has(what));
   }
-  std::filesystem::remove(path);
 }
 
 TEST(ComputeVariation, SynchronyWaitsForTheSlowestAndAsynchronyDoesNot) {

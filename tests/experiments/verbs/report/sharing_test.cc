@@ -1,7 +1,6 @@
 // Citing and packing a run folder.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -21,6 +20,7 @@
 #include "experiments/verbs/report/pack.h"
 #include "tests/experiments/slurp.h"
 #include "tests/has.h"
+#include "tests/test_folder.h"
 
 namespace psring {
 namespace {
@@ -107,8 +107,7 @@ TEST(RecordedRuns, OfEverySchemaVersionCanBeReadAndCited) {
 
 class Pack : public testing::Test {
  protected:
-  Pack() : work_(absl::StrCat(testing::TempDir(), "psring-pack-", getpid())), run_(work_ / "run-1") {
-    fs::remove_all(work_);
+  Pack() {
     fs::create_directories(run_ / "records" / std::string(80, 'd') / "checkpoints");
     Write("manifest.json", "{}");
     Write("summary.csv", std::string(1000, 'x'));
@@ -116,8 +115,6 @@ class Pack : public testing::Test {
     Write(absl::StrCat("records/", std::string(80, 'd'), "/checkpoints/model"), "weights");
     fs::create_symlink("/etc/passwd", run_ / "link");
   }
-  ~Pack() override { fs::remove_all(work_); }
-
   void Write(const std::string& name, const std::string& text) { std::ofstream(run_ / name) << text; }
   int Shell(const std::string& command) {
     return std::system(absl::StrCat("cd ", work_.string(), " && ", command, " >out 2>&1").c_str());
@@ -133,7 +130,8 @@ class Pack : public testing::Test {
     return parts;
   }
 
-  const fs::path work_, run_;
+  const TestFolder made_;
+  const fs::path work_ = made_.path(), run_ = work_ / "run-1";
 };
 
 TEST_F(Pack, WritesAnArchiveWhoseHashesCanBeVerified) {
