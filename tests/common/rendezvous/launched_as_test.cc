@@ -1,6 +1,7 @@
 #include "common/rendezvous/launched_as.h"
 
 #include <gtest/gtest.h>
+#include <netdb.h>
 #include <unistd.h>
 
 #include <map>
