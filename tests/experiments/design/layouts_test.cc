@@ -75,7 +75,7 @@ TEST(Layouts, AllOfANumberOfWorkersAreItsDivisors) {
   EXPECT_THAT(names(3), ElementsAre("dp3", "pp3", "tp3", "cp3"));
 }
 
-// The configurations of --layouts auto with `strategy` on 4 workers that `divides` accepts.
+// The configurations of --layouts auto on 4 workers, if the model can be divided in every way.
 std::vector<std::string> NamesOfTried(const std::string& strategy) {
   std::vector<std::string> names = {"single x 1", "none x 4", absl::StrCat(strategy, " x 4")};
   for (const char* layout : {"dp2xpp2 1f1b", "dp2xtp2", "dp2xcp2", "pp4 1f1b", "tp4", "pp2xtp2 1f1b", "cp4",
