@@ -166,9 +166,6 @@ class PictureSource : public SampleSource {
       : pictures_(std::move(pictures)),
         size_(size_t{1} * pictures_.height * pictures_.width * pictures_.channels) {
     PSRING_CHECK(pictures_.pixels.size() == pictures_.labels.size() * size_);
-    for (int byte = 0; byte < 256; ++byte) {
-      normalized_[byte] = (byte / 255.0f - pictures_.mean) / pictures_.deviation;
-    }
   }
 
   int64_t count() const override { return static_cast<int64_t>(pictures_.labels.size()); }
@@ -186,10 +183,16 @@ class PictureSource : public SampleSource {
  private:
   const Pictures pictures_;
   const size_t size_;
-  std::array<float, 256> normalized_;
+  const std::array<float, 256> normalized_ = NormalizedBytes(pictures_.mean, pictures_.deviation);
 };
 
 }  // namespace
+
+std::array<float, 256> NormalizedBytes(float mean, float deviation) {
+  std::array<float, 256> normalized;
+  for (int byte = 0; byte < 256; ++byte) normalized[byte] = (byte / 255.0f - mean) / deviation;
+  return normalized;
+}
 
 SampleSpec PictureSpec(int height, int width, int channels, int classes) {
   return {.inputs = {{.name = "pictures", .kind = TensorKind::kPicture, .shape = {height, width, channels}}},

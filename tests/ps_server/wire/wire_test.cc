@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cstring>
+#include <functional>
 #include <random>
 #include <string>
 

@@ -196,6 +196,7 @@ TEST(Data, SyntheticImagesAreTheSameForTheSameSeed) {
   const DataSplits a = MakeSyntheticData(shape, 1), b = MakeSyntheticData(shape, 1),
                    c = MakeSyntheticData(shape, 2);
   EXPECT_EQ(a.train.Hash(), b.train.Hash());
+  EXPECT_EQ(a.train.Hash(), "f700eb7cd922e15c676d5f17fc7ec794") << "in every version";
   EXPECT_EQ(a.test.Hash(), b.test.Hash());
   EXPECT_NE(a.train.Hash(), c.train.Hash());
   EXPECT_EQ(a.train.count(), 500);
