@@ -13,7 +13,7 @@
 #include "trainer/layers/sequence_axis.h"
 #include "trainer/models/model_stages.h"
 #include "trainer/pipeline/model_part.h"
-#include "trainer/pipeline/pipeline_executor.h"
+#include "trainer/pipeline/rank_plan.h"
 #include "trainer/pipeline/stage_updates.h"
 #include "trainer/pipeline/step_units.h"
 #include "trainer/pipeline/unit_passes.h"

@@ -94,14 +94,14 @@ absl::Status StageUpdates::Reduce(int micro_batch, absl::Span<const Bucket> buck
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> StageUpdates::Update(int micro_batch) {
-  if (!std::exchange(is_updating_, false)) return false;
+absl::Status StageUpdates::Update(int micro_batch) {
+  if (!std::exchange(is_updating_, false)) return absl::OkStatus();
   if (infos_[static_cast<size_t>(made_)].global_samples > 0) {
     PSRING_ASSIGN_OR_RETURN(StepReport report, parts_.sync.FinishStep());
     Add(std::move(report), micro_batch);
   }
   ++made_;
-  return true;
+  return absl::OkStatus();
 }
 
 // `last`: of the update's micro-batches, whose gradients are those of as many pushes.

@@ -58,8 +58,8 @@ class StageUpdates {
   // After the backward pass of `micro_batch`, the last of an update, for each part of its buckets. The first
   // call keeps the newest version if later micro-batches read it.
   absl::Status Reduce(int micro_batch, absl::Span<const Bucket> buckets);
-  // After all of these; returns when the newest version is in place. True: by this call.
-  absl::StatusOr<bool> Update(int micro_batch);
+  // After all of these, for each part; the first call returns when the newest version is in place.
+  absl::Status Update(int micro_batch);
 
   // After the last update of a step: all of the strategy's reports as one, without exposed_ns. Each bucket
   // has the staleness of its gradient, as of a push to a server.

@@ -18,7 +18,7 @@ absl::Status AtStep(int64_t step, const absl::Status& status) {
 }  // namespace
 
 Training::~Training() {
-  pipeline_.reset();
+  executor_.reset();
   if (rows_ != nullptr) rows_->Close();
   strategy_ = {};
   axis_.reset();
@@ -162,27 +162,23 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
                       .machine_samples = drawn.machine_samples,
                       .global_samples = drawn.global_samples,
                       .global_samples_before = clock_->samples(),
-                      .is_repeated = executor_ != nullptr && executor_->Repeats(drawn.global_samples)};
+                      .is_repeated = executor_->Repeats(drawn.global_samples)};
 
   PSRING_RETURN_IF_ERROR(rows_->Pull(step, drawn));
-  const bool flushes = pipeline_ == nullptr || pipeline_->flushes();
+  const bool flushes = executor_->flushes();
   if (flushes) PSRING_RETURN_IF_ERROR(strategy_.sync->BeginStep(info));
-  if (pipeline_ != nullptr) {
-    waits_.clear();
-    PSRING_RETURN_IF_ERROR(pipeline_->Run(train(), drawn, info));
-  } else {
-    PSRING_RETURN_IF_ERROR(executor_->Run(train(), drawn, info, step + resume_.sample_shift));
-  }
+  waits_.clear();
+  PSRING_RETURN_IF_ERROR(executor_->Run(train(), drawn, info, step + resume_.sample_shift));
   PSRING_RETURN_IF_ERROR(PrefetchNext());  // FinishStep waits for the GPU
   PSRING_RETURN_IF_ERROR(rows_->Push(info));
   PSRING_ASSIGN_OR_RETURN(StepReport report,
-                          flushes ? strategy_.sync->FinishStep() : pipeline_->TakeReport());
+                          flushes ? strategy_.sync->FinishStep() : executor_->TakeReport());
   PSRING_RETURN_IF_ERROR(rows_->Finish(info, report));
-  if (pipeline_ != nullptr) PSRING_RETURN_IF_ERROR(FinishStages(report));
+  if (has_stages()) PSRING_RETURN_IF_ERROR(FinishStages(report));
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
-  if (executor_ != nullptr) {
+  if (!has_stages()) {
     const int64_t computed_ns = worker_.trace.Now();
-    PSRING_ASSIGN_OR_RETURN(score_, OfAllSegments(batches_->downloaded_score()));
+    PSRING_ASSIGN_OR_RETURN(score_, ScoreOfReplica());
     if (segments_ != nullptr) report.exposed_ns += worker_.trace.Now() - computed_ns;
   }
 
@@ -203,7 +199,7 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
 // Of this rank, beside its strategy's.
 Traffic Training::OtherTraffic() const {
   Traffic other = worker_.statistics == nullptr ? Traffic() : worker_.statistics->traffic();
-  if (pipeline_ != nullptr) other = other + pipeline_->traffic();
+  if (messages_ != nullptr) other = other + messages_->traffic();
   other = other + SequenceTraffic();
   if (worker_.pipeline == nullptr) return other;
   const Pipeline& at = *worker_.pipeline;
@@ -234,8 +230,8 @@ SampledStep Training::ForBackward(SampledStep drawn) const {
 
 // Uploads the next step's first batch while the GPU computes this step.
 absl::Status Training::PrefetchNext() {
-  if (rows_->touched() != nullptr || !batches_.has_value() || !batches_->uploads()) return absl::OkStatus();
-  return batches_->Prefetch(train(), ForBackward(sampler_->Peek()).batches.front());
+  if (rows_->touched() != nullptr || !executor_->prefetches()) return absl::OkStatus();
+  return executor_->Prefetch(train(), ForBackward(sampler_->Peek()).batches.front());
 }
 
 // To the next step, which is not step + 1 if a server went back or gradients came too late.

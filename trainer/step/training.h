@@ -11,12 +11,11 @@
 #include "trainer/data/sampler.h"
 #include "trainer/layers/sequence_axis.h"
 #include "trainer/layers/tensor_axis.h"
-#include "trainer/models/batch_memory.h"
 #include "trainer/models/data_parallel.h"
 #include "trainer/models/model.h"
 #include "trainer/pipeline/model_part.h"
-#include "trainer/pipeline/pipeline_executor.h"
 #include "trainer/pipeline/replica_exchange.h"
+#include "trainer/pipeline/stage_messages.h"
 #include "trainer/step/checkpointer.h"
 #include "trainer/step/compute_delay.h"
 #include "trainer/step/evaluation.h"
@@ -59,16 +58,15 @@ class Training {
   // training_pipeline.cc: with --pp or --tp this rank has a part of the model.
   absl::Status TakeModelPart(const ModelRow& row);
   absl::StatusOr<std::vector<size_t>> Cuts(const ModelRow& row, const PipelinePlace& place);
-  absl::Status MakePipeline(int max_batch);
+  absl::Status MakeExecutor(int max_batch);
   UpdateRule RuleOfUpdates();
   absl::Status FinishStages(StepReport& report);
-  absl::StatusOr<BatchScore> ScoreOfLastStage();
-  absl::StatusOr<BatchScore> EvaluateStages(Span weights, const std::function<void(int64_t)>& on_batches);
+  absl::StatusOr<BatchScore> ScoreOfReplica();
   absl::StatusOr<ConstSpan> WholeWeights();
   const ParameterLayout& whole() const { return part_.has_value() ? part_->whole : model_->parameters(); }
   // Of the job: it reports what concerns all ranks, and writes checkpoints.
   bool is_first_rank() const { return worker_.rank == 0 && begins_replica(); }
-  bool has_stages() const { return program_.has_value(); }  // of a pipeline
+  bool has_stages() const { return !program_.row.one_rank; }  // of a pipeline
   // Tied tensors whose gradients both of their stages must add up in the same order of replicas, or the two
   // copies would drift apart: in buckets of their own, and by servers in the order of workers. The sum of two
   // has one order.
@@ -147,12 +145,10 @@ class Training {
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Stream> compute_;
   std::unique_ptr<Model> model_;
-  Activations activations_;
   int evaluation_batch_ = 0;
   DataParallel* replicas_ = nullptr;  // model_ of the strategy data-parallel
   std::unique_ptr<WeightMemory> memory_;
   std::unique_ptr<ModelBuffers> buffers_;
-  std::optional<BatchMemory> batches_;  // not with --pp, whose executor has those of its slots
   std::vector<Bucket> buckets_;
   ShardPlan shards_;
   std::vector<ShardedBucket> sharded_;  // with a ShardPlan: buckets_
@@ -160,10 +156,10 @@ class Training {
   Strategy strategy_;
   std::unique_ptr<TableRows> rows_;
   std::optional<ComputeDelay> delay_;
-  std::unique_ptr<Executor> executor_;  // without --pp
-  // With --pp, the program and its executor, or --tp, the axis; else null.
-  std::optional<NamedProgram> program_;
-  std::optional<TensorAxis> axis_;
+  NamedProgram program_ = {};
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<StageMessages> messages_;  // with --pp; else null
+  std::optional<TensorAxis> axis_;           // with --tp; else null
   // With --cp; else null.
   std::optional<SequenceAxis> sequence_axis_;
   SequencePlace segment_;
@@ -172,9 +168,8 @@ class Training {
   std::optional<ModelPart> part_;                 // its model is model_
   std::unique_ptr<ReplicaExchange> replica_;      // over the ranks of this replica
   std::unique_ptr<ReplicaExchange> same_stages_;  // over the replicas, on those ranks that begin one
-  std::unique_ptr<PipelineExecutor> pipeline_;
-  std::vector<float> whole_weights_;  // of the last WholeWeights
-  std::vector<NodeTime> waits_;       // in this step, for other stages, after the last computation
+  std::vector<float> whole_weights_;              // of the last WholeWeights
+  std::vector<NodeTime> waits_;  // in this step, for other stages, after the last computation
   std::optional<DistributedSampler> sampler_;
   std::optional<TrainingClock> clock_;
   int updates_of_step_ = 1;    // more without a flush (--program pipedream)

@@ -56,7 +56,7 @@ absl::Status Training::TakeModelPart(const ModelRow& row) {
   std::vector<size_t> cuts;
   if (options_.pp > 1) {
     PSRING_ASSIGN_OR_RETURN(program_, FindPipelineProgram(pipeline.program));
-    place.chunks = program_->chunks;
+    place.chunks = program_.chunks;
     PSRING_ASSIGN_OR_RETURN(cuts, Cuts(row, place));
   }
   TensorPlace tensors;
@@ -94,34 +94,31 @@ absl::StatusOr<std::vector<size_t>> Training::Cuts(const ModelRow& row, const Pi
   return cuts;
 }
 
-absl::Status Training::MakePipeline(int max_batch) {
-  std::map<int, std::pair<Channel*, Channel*>> channels;
-  for (const Pipeline::Boundary& at : worker_.pipeline->boundaries) {
-    channels[at.boundary] = {at.activations, at.gradients};
+absl::Status Training::MakeExecutor(int max_batch) {
+  if (has_stages()) {
+    messages_ =
+        std::make_unique<StageMessages>(*worker_.pipeline, *part_, options_.micro_batches, worker_.device);
   }
-  const Keep keep = program_->row.divides_backward ? Keep::kForWeights : KeepOf(options_);
-  PSRING_ASSIGN_OR_RETURN(pipeline_,
-                          PipelineExecutor::Create({.device = worker_.device,
-                                                    .compute = *compute_,
-                                                    .ops = *ops_,
-                                                    .model = *model_,
-                                                    .part = *part_,
-                                                    .program = *program_,
-                                                    .samples = train().spec(),
-                                                    .micro_batches = options_.micro_batches,
-                                                    .max_batch = max_batch,
-                                                    .keep = keep,
-                                                    .seed = options_.seed,
-                                                    .strategy = strategy_,
-                                                    .buckets = buckets_,
-                                                    .weights = memory_->weights().device,
-                                                    .gradient = memory_->gradient().device,
-                                                    .buffers = buffers_->view().device,
-                                                    .channels = std::move(channels),
-                                                    .tied = worker_.pipeline->tied,
-                                                    .one_copy_stream = options_.copy_streams == 1,
-                                                    .shards = shards_.shards_gradient() ? &shards_ : nullptr,
-                                                    .keep_weights = options_.reshard == "never"}));
+  PSRING_ASSIGN_OR_RETURN(
+      executor_,
+      Executor::Create(options_, {.device = worker_.device,
+                                  .compute = *compute_,
+                                  .ops = *ops_,
+                                  .model = *model_,
+                                  .program = program_,
+                                  .samples = train().spec(),
+                                  .max_batch = max_batch,
+                                  .delay = *delay_,
+                                  .strategy = strategy_,
+                                  .buckets = buckets_,
+                                  .weights = memory_->weights().device,
+                                  .gradient = memory_->gradient().device,
+                                  .buffers = buffers_->view().device,
+                                  .statistics = buffers_->statistics(),
+                                  .rows = rows_->touched(),
+                                  .part = has_stages() ? &*part_ : nullptr,
+                                  .messages = messages_.get(),
+                                  .shards = has_stages() && shards_.shards_gradient() ? &shards_ : nullptr}));
   return absl::OkStatus();
 }
 
@@ -149,27 +146,20 @@ UpdateRule Training::RuleOfUpdates() {
 absl::Status Training::FinishStages(StepReport& report) {
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
   const int64_t begin_ns = worker_.trace.Now();
-  PSRING_RETURN_IF_ERROR(pipeline_->Finish());
-  PSRING_RETURN_IF_ERROR(pipeline_->ShareMessageTimes(*replica_));
-  PSRING_ASSIGN_OR_RETURN(score_, ScoreOfLastStage());
+  PSRING_RETURN_IF_ERROR(executor_->FinishMessages(*replica_));
+  PSRING_ASSIGN_OR_RETURN(score_, ScoreOfReplica());
   if (strategy_row_.asynchronous()) PSRING_RETURN_IF_ERROR(replica_->Broadcast(0, &report.version, 1));
   waits_.push_back({begin_ns, worker_.trace.Now()});
   return absl::OkStatus();
 }
 
-absl::StatusOr<BatchScore> Training::ScoreOfLastStage() {
-  BatchScore score = pipeline_->score();
-  PSRING_RETURN_IF_ERROR(replica_->Broadcast(worker_.pipeline->replica->size() - 1, &score, 1));
+// The executor's, of all stages and segments.
+absl::StatusOr<BatchScore> Training::ScoreOfReplica() {
+  BatchScore score = executor_->score();
+  if (has_stages()) {
+    PSRING_RETURN_IF_ERROR(replica_->Broadcast(worker_.pipeline->replica->size() - 1, &score, 1));
+  }
   return OfAllSegments(score);
-}
-
-absl::StatusOr<BatchScore> Training::EvaluateStages(Span weights,
-                                                    const std::function<void(int64_t)>& on_batches) {
-  const Dataset& part = test();
-  PSRING_RETURN_IF_ERROR(pipeline_->Evaluate(
-      part, evaluation_batch_, weights, buffers_->view().device, /*computes=*/is_of_first_replica(),
-      [&](int64_t samples) { on_batches(samples * part.spec().labels); }));
-  return ScoreOfLastStage();
 }
 
 // Of the whole model, with no work in progress; a replica's ranks, and with sharded weights all, call it

@@ -35,10 +35,6 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   t.PlanShards();
   PSRING_RETURN_IF_ERROR(t.CheckMemoryOf(row, max_batch));
   if (t.strategy_row_.replicates) PSRING_RETURN_IF_ERROR(t.MakeReplicas(row, precision, max_batch));
-  if (!t.has_stages()) {
-    PSRING_ASSIGN_OR_RETURN(t.activations_,
-                            t.model_->NewActivations(max_batch, KeepOf(options), worker.device));
-  }
   if (t.evaluates()) {
     const size_t kept = t.shards_weights() ? t.shards_.weights.parts : t.model_->parameters().count();
     PSRING_RETURN_IF_ERROR(CheckSnapshots(options.eval_every, t.plan_.total_steps(), kept));
@@ -76,24 +72,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
         "this device is ",
         worker.device.name()));
   }
-  if (t.has_stages()) {
-    PSRING_RETURN_IF_ERROR(t.MakePipeline(max_batch));
-    return training;
-  }
-  PSRING_ASSIGN_OR_RETURN(t.executor_, Executor::Create(options, {.device = worker.device,
-                                                                  .compute = *t.compute_,
-                                                                  .ops = *t.ops_,
-                                                                  .model = *t.model_,
-                                                                  .activations = t.activations_,
-                                                                  .batches = *t.batches_,
-                                                                  .delay = *t.delay_,
-                                                                  .strategy = t.strategy_,
-                                                                  .buckets = t.buckets_,
-                                                                  .weights = t.memory_->weights().device,
-                                                                  .gradient = t.memory_->gradient().device,
-                                                                  .buffers = t.buffers_->view().device,
-                                                                  .statistics = t.buffers_->statistics(),
-                                                                  .rows = t.rows_->touched()}));
+  PSRING_RETURN_IF_ERROR(t.MakeExecutor(max_batch));
   return training;
 }
 
@@ -106,6 +85,7 @@ absl::StatusOr<ModelRow> Training::Plan() {
   PSRING_RETURN_IF_ERROR(CheckDevice(options_, worker_.device));
   PSRING_ASSIGN_OR_RETURN(plan_, PlanSteps(options_, data.count(), worker_.replicas(), data.spec().labels));
   PSRING_ASSIGN_OR_RETURN(updates_, PlanUpdates(options_, strategy_row_, row, plan_));
+  PSRING_ASSIGN_OR_RETURN(program_, FindStepProgram("single_stage"));
   if (!is_first_rank()) return row;
   for (const std::string& warning : PlanWarnings(updates_)) worker_.on_warning(warning);
   if (const std::string rounded = RoundingNote(options_, plan_); !rounded.empty()) worker_.on_note(rounded);
@@ -115,7 +95,7 @@ absl::StatusOr<ModelRow> Training::Plan() {
 absl::Status Training::CheckMemoryOf(const ModelRow& row, int max_batch) {
   StateOnRank state = StateOf(strategy_row_, updates_.optimizer, shard_ranks(), shards_);
   if (has_stages()) {
-    PSRING_RETURN_IF_ERROR(AddStages(*program_, part_->place, options_, state));
+    PSRING_RETURN_IF_ERROR(AddStages(program_, part_->place, options_, state));
     updates_of_step_ = state.updates;
   }
   const SampleSpec& samples = train().spec();
@@ -195,8 +175,6 @@ absl::Status Training::Allocate(int max_batch) {
   if (worker_.group != nullptr && is_first_rank() && !worker_.group->info().through_host.empty()) {
     worker_.on_note(Tr("gradients go through pinned host memory: $0", worker_.group->info().through_host));
   }
-  if (has_stages()) return absl::OkStatus();
-  PSRING_ASSIGN_OR_RETURN(batches_, BatchMemory::Create(train().spec(), max_batch, worker_.device));
   return absl::OkStatus();
 }
 

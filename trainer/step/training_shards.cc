@@ -27,9 +27,9 @@ std::string ReductionsNote(const std::string& strategy, int micro_batches, doubl
 
 void Training::PlanShards() {
   if (!strategy_row_.shards_gradients || worker_.world_size == 1) return;
-  UnitShards planned = PlanUnitShards(
-      *model_, strategy_row_, options_, {.rank = shard_group()->rank(), .ranks = shard_ranks()},
-      has_stages() ? &*part_ : nullptr, has_stages() && program_->row.divides_backward);
+  UnitShards planned = PlanUnitShards(*model_, strategy_row_, options_,
+                                      {.rank = shard_group()->rank(), .ranks = shard_ranks()},
+                                      has_stages() ? &*part_ : nullptr, program_.row.divides_backward);
   buckets_ = std::move(planned.buckets);
   sharded_ = std::move(planned.sharded);
   shards_ = std::move(planned.plan);
@@ -87,17 +87,9 @@ absl::StatusOr<std::vector<float>> Training::FinalWeights() {
 
 // On the test data. `weights`: those of a snapshot, of which a rank with sharded weights has its parts.
 absl::StatusOr<BatchScore> Training::Score(Span weights, const std::function<void(int64_t)>& on_batches) {
-  if (pipeline_ != nullptr) return EvaluateStages(weights, on_batches);
-  BatchScore score;
-  if (shards_weights()) {
-    PSRING_ASSIGN_OR_RETURN(score, executor_->Evaluate(test(), evaluation_batch_,
-                                                       /*computes=*/is_of_first_replica(), on_batches));
-  } else {
-    PSRING_ASSIGN_OR_RETURN(
-        score, Evaluate(*model_, weights, buffers_->view().device, test(), evaluation_batch_, activations_,
-                        *batches_, *compute_, rows_->evaluated(), on_batches));
-  }
-  return OfAllSegments(score);
+  PSRING_RETURN_IF_ERROR(executor_->Evaluate(test(), evaluation_batch_, weights, rows_->evaluated(),
+                                             /*computes=*/is_of_first_replica(), on_batches));
+  return ScoreOfReplica();
 }
 
 }  // namespace psring
