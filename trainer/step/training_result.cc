@@ -23,12 +23,11 @@ Recorder::Step Training::Measured(const StepInfo& info, StepReport report, int64
                       .begin_ns = begin_ns,
                       .end_ns = end_ns,
                       .times = executor_->Times(),
-                      .names_passes = has_stages(),
+                      .names_passes = part_.has_stages(),
                       .delay_ns = delay_->slept_ns(),
                       .loss_sum = score_.loss_sum};
   RankTimes& times = step.times;
-  TensorAxis::Times sums = axis_.has_value() ? axis_->Take() : TensorAxis::Times();
-  if (sequence_axis_.has_value()) sums.Add(sequence_axis_->Take());
+  TensorAxis::Times sums = part_.TakeTimes();
   for (const auto& [begin, end] : sums.waits) {
     times.exposed.push_back({begin, end});
     times.compute_ns -= end - begin;
@@ -75,8 +74,7 @@ MemoryFigures Training::Memory() const {
                           executor_->version_bytes()),
           .grads_mb = mb(memory_->gradient().device.bytes() + executor_->gradient_bytes()),
           .optimizer_mb = mb(strategy_.sync->state_bytes()),
-          .activations_mb = mb(executor_->slot_bytes() + (axis_.has_value() ? axis_->reserved_bytes() : 0) +
-                               (sequence_axis_.has_value() ? sequence_axis_->reserved_bytes() : 0))};
+          .activations_mb = mb(executor_->slot_bytes() + part_.reserved_bytes())};
 }
 
 // All of the result except the curve.
@@ -108,14 +106,14 @@ absl::Status Training::Describe() {
   }
   result_.parameters = static_cast<int64_t>(whole().parameters());
   result_.global_batch = plan_.global_batch;
-  if (is_first_rank()) result_.flags = TrainingArguments(options_);
+  if (part_.is_first_rank()) result_.flags = TrainingArguments(options_);
   result_.optimizer = OptimizerName(updates_.optimizer.kind);
   result_.lr = updates_.schedule.base;
   result_.steps = plan_.steps;
   for (const Bucket& bucket : pushed_buckets()) result_.bucket_elements.push_back(bucket.count);
   if (shards_weights()) result_.gathered_elements = executor_->GatheredElements(shards_.weights.keeps);
-  for (const ReadyRange& tied : part_.has_value() ? part_->tied : std::vector<ReadyRange>()) {
-    result_.tied_elements += static_cast<int64_t>(tied.count);
+  if (const ModelPart* const part = part_.model_part(); part != nullptr) {
+    for (const ReadyRange& tied : part->tied) result_.tied_elements += static_cast<int64_t>(tied.count);
   }
   result_.memory = Memory();
   result_.rows = rows_->mean();
