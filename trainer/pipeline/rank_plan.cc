@@ -168,28 +168,30 @@ ModelCut CutOfRank(const PipelinePlace& place, const StepUnits& units,
 absl::StatusOr<RankPlans> PlansOfRank(const NamedProgram& program, const PipelinePlace& place,
                                       const ModelCut& cut, int micro_batches, const LowerOptions& options,
                                       const OrderNodes& order) {
-  const auto plan = [&](const StepProgram& compute) -> absl::StatusOr<RankPlan> {
+  const size_t rank = static_cast<size_t>(place.position);
+  const auto walk_of = [&](const StepProgram& compute) -> absl::StatusOr<Walk> {
     PSRING_CHECK(compute.stages() == place.stages());
     PSRING_ASSIGN_OR_RETURN(const StepProgram lowered, LowerProgram(compute, cut, options));
-    PSRING_ASSIGN_OR_RETURN(Walk walk, WalkProgram(lowered));
-    std::vector<StepNode>& nodes = walk.nodes[static_cast<size_t>(place.position)];
+    return WalkProgram(lowered);
+  };
+  const auto plan_of = [&](std::vector<StepNode>& nodes) {
     if (order != nullptr) order(nodes);
     return PlanRank(nodes, /*reductions_first=*/program.row.one_rank);
   };
   RankPlans plans{.evaluated = program.row.one_rank ? 1 : kBatchesAtOnce};
   PSRING_ASSIGN_OR_RETURN(const StepProgram step, MakeStepProgram(program, place.positions, micro_batches));
-  PSRING_ASSIGN_OR_RETURN(plans.step, plan(step));
+  PSRING_ASSIGN_OR_RETURN(Walk walk, walk_of(step));
+  plans.step = plan_of(walk.nodes[rank]);
+  if (program.row.asynchronous) {
+    PSRING_CHECK(place.chunks == 1);
+    plans.versions = StageVersions{.read = std::move(walk.versions[rank]),
+                                   .kept = walk.kept_versions[rank],
+                                   .update_every = step.update_every};
+  }
   PSRING_ASSIGN_OR_RETURN(StepProgram passes, MakeStepProgram(program, place.positions, plans.evaluated));
-  PSRING_ASSIGN_OR_RETURN(plans.evaluation, plan(ForwardOnly(std::move(passes))));
+  PSRING_ASSIGN_OR_RETURN(walk, walk_of(ForwardOnly(std::move(passes))));
+  plans.evaluation = plan_of(walk.nodes[rank]);
   return plans;
-}
-
-absl::StatusOr<size_t> SlotsOf(const NamedProgram& program, const PipelinePlace& place, int micro_batches,
-                               bool one_copy_stream) {
-  PSRING_ASSIGN_OR_RETURN(const RankPlans plans,
-                          PlansOfRank(program, place, ModelCut::WholeStages(place.stages()), micro_batches,
-                                      {.one_copy_stream = one_copy_stream}));
-  return plans.slots();
 }
 
 }  // namespace psring

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -52,10 +53,24 @@ StepProgram ForwardOnly(StepProgram compute);
 ModelCut CutOfRank(const PipelinePlace& place, const StepUnits& units,
                    const std::vector<ReadyRange>& complete, const std::vector<ReadyRange>& tied);
 
+// Of a stage's weights in a step without a flush.
+struct StageVersions {
+  std::vector<int> read;  // by micro-batch: the version that its passes read
+  int kept = 1;           // versions at a time, at most
+  int update_every = 1;   // micro-batches
+
+  // Of the weights' size, beside the newest version.
+  size_t older() const { return static_cast<size_t>(kept) - 1; }
+  int updates() const { return static_cast<int>(read.size() - 1) / update_every + 1; }
+};
+
 // Of a rank's steps, and of its evaluations, in which `evaluated` batches are one program.
 struct RankPlans {
   RankPlan step, evaluation;
   int evaluated = 1;
+  // Of the rank's only stage; nothing: the program has a flush.
+  std::optional<StageVersions> versions = {};
+  // How many micro-batches the rank has in flight, which is its memory.
   size_t slots() const { return step.slots > evaluation.slots ? step.slots : evaluation.slots; }
 };
 
@@ -64,10 +79,5 @@ using OrderNodes = std::function<void(std::vector<StepNode>& nodes)>;
 absl::StatusOr<RankPlans> PlansOfRank(const NamedProgram& program, const PipelinePlace& place,
                                       const ModelCut& cut, int micro_batches, const LowerOptions& options,
                                       const OrderNodes& order = nullptr);
-
-// How many micro-batches a rank at `place` has in flight in a step of `program`, which is its memory.
-// `one_copy_stream`: see LowerOptions.
-absl::StatusOr<size_t> SlotsOf(const NamedProgram& program, const PipelinePlace& place, int micro_batches,
-                               bool one_copy_stream = false);
 
 }  // namespace psring

@@ -50,7 +50,6 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(const TrainingOptions
                                                            const Parts& parts) {
   auto executor = std::unique_ptr<Executor>(new Executor(options, parts));
   PSRING_RETURN_IF_ERROR(executor->MakePlans());
-  PSRING_RETURN_IF_ERROR(executor->MakeUpdates());
   PSRING_RETURN_IF_ERROR(executor->Allocate());
   return executor;
 }
@@ -90,25 +89,20 @@ void Executor::FindBatches() {
   batch_times_.resize(batches_.size());
 }
 
-absl::Status Executor::MakeUpdates() {
-  PSRING_ASSIGN_OR_RETURN(std::optional<StageVersions> versions,
-                          VersionsOf(parts_.program, place_, options_.micro_batches));
-  if (!versions.has_value()) return absl::OkStatus();
-  PSRING_ASSIGN_OR_RETURN(updates_, StageUpdates::Create({.device = parts_.device,
-                                                          .compute = parts_.compute,
-                                                          .sync = *parts_.strategy.sync,
-                                                          .weights = parts_.weights,
-                                                          .predictions = parts_.samples.labels},
-                                                         *std::move(versions)));
-  return absl::OkStatus();
-}
-
 absl::Status Executor::Allocate() {
+  if (plans_.versions.has_value()) {
+    PSRING_ASSIGN_OR_RETURN(updates_, StageUpdates::Create({.device = parts_.device,
+                                                            .compute = parts_.compute,
+                                                            .sync = *parts_.strategy.sync,
+                                                            .weights = parts_.weights,
+                                                            .predictions = parts_.samples.labels},
+                                                           *plans_.versions));
+  }
   const size_t bytes = parts_.gradient.bytes();
   if (options_.reference_workers > 1) {
     PSRING_ASSIGN_OR_RETURN(worker_gradient_, parts_.device.Allocate(bytes));
   }
-  const int updates = flushes() ? 1 : updates_->updates();
+  const int updates = flushes() ? 1 : plans_.versions->updates();
   if (options_.micro_batches > updates && !passes_.in_blocks()) {
     PSRING_ASSIGN_OR_RETURN(micro_gradient_, parts_.device.Allocate(bytes));
   }

@@ -147,7 +147,6 @@ class Executor {
 
   absl::Status MakePlans();
   void FindBatches();
-  absl::Status MakeUpdates();
   absl::Status Allocate();
 
   void Begin(const Pass& pass);

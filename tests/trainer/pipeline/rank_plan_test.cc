@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -87,7 +88,27 @@ TEST(PlanRank, TakesSlotsForTheMicroBatchesInFlightAndTheOneToBeReceived) {
     EXPECT_EQ(PlanOfRank(compute, 3).slots, last) << program;
     EXPECT_EQ(PlanOfRank(ForwardOnly(compute), 0).slots, compute.stages() > 4 ? 4 : 1) << program;
   }
-  EXPECT_EQ(*SlotsOf(*FindStepProgram("1f1b"), {.position = 0, .positions = 4}, /*micro_batches=*/8), 4);
+}
+
+TEST(PlansOfRank, HaveSlotsForStepsAndEvaluationsAndVersionsWithoutAFlush) {
+  const auto plans_of = [](const char* name) {
+    return *PlansOfRank(*FindStepProgram(name), {.position = 0, .positions = 4}, ModelCut::WholeStages(4),
+                        /*micro_batches=*/8, {});
+  };
+  const RankPlans plans = plans_of("1f1b");
+  EXPECT_EQ(plans.step.slots, 4);
+  EXPECT_EQ(plans.slots(), 4);
+  EXPECT_EQ(plans.evaluated, 8);
+  EXPECT_FALSE(plans.versions.has_value());
+  const std::optional<StageVersions> versions = plans_of("pipedream").versions;
+  ASSERT_TRUE(versions.has_value());
+  EXPECT_EQ(versions->updates(), 8);
+  EXPECT_EQ(versions->older(), 3);  // of the four micro-batches in flight
+  const absl::StatusOr<RankPlans> whole =
+      PlansOfRank(*FindStepProgram("single_stage"), {}, ModelCut::WholeStages(1), /*micro_batches=*/8, {});
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_EQ(whole->slots(), 1);
+  EXPECT_EQ(whole->evaluated, 1);
 }
 
 // The next micro-batch in a slot must not overwrite what is still being sent.
