@@ -29,11 +29,10 @@ absl::Status ReplicaPart::TakeSegment(const ModelRow& row) {
   return absl::OkStatus();
 }
 
-// Of the model, or of this rank's share of its matrices.
-absl::StatusOr<std::unique_ptr<Model>> ReplicaPart::MakeShare(const ModelRow& row, Ops& ops,
-                                                              const TensorPlace& at) const {
-  if (at.ranks == 1 && !segment_.divides()) return row.make(worker_.data.train.spec(), ops);
-  PSRING_ASSIGN_OR_RETURN(const ModelRow::Make part, MakerOfPart(row, options_.dropout, at, segment_));
+absl::StatusOr<std::unique_ptr<Model>> ReplicaPart::MakeModel(const ModelRow& row, Ops& ops,
+                                                              const TensorPlace& share) const {
+  if (share.ranks == 1 && !segment_.divides()) return row.make(worker_.data.train.spec(), ops);
+  PSRING_ASSIGN_OR_RETURN(const ModelRow::Make part, MakerOfPart(row, options_.dropout, share, segment_));
   return part(train().spec(), ops);
 }
 
@@ -60,7 +59,7 @@ absl::Status ReplicaPart::TakeModelPart(const ModelRow& row, Ops& ops, Stream& c
                .axis = &*axis_,
                .divides_rows = options_.sequence_parallel};
   }
-  const auto make = [&](const TensorPlace& at) { return MakeShare(row, ops, at); };
+  const auto make = [&](const TensorPlace& share) { return MakeModel(row, ops, share); };
   PSRING_ASSIGN_OR_RETURN(model_, CutModel(make, cuts, place, tensors));
   model = std::move(model_->model);
   if (has_stages()) {

@@ -26,25 +26,25 @@ namespace psring {
 // in progress.
 class ReplicaPart {
  public:
-  // Both outlive it. Until it takes a part the rank has all, and its program is single_stage.
+  // Both outlive it. At first the rank has all of its replica, and its program is single_stage.
   ReplicaPart(const TrainingOptions& options, Worker& worker);
 
-  // With --cp, before the model is made: the positions of a row's samples.
+  // With --cp, before the model is made: this rank has some positions of each sample.
   absl::Status TakeSegment(const ModelRow& row);
-  absl::StatusOr<std::unique_ptr<Model>> MakeModel(const ModelRow& row, Ops& ops) const {
-    return MakeShare(row, ops, {});
-  }
+  // The model, or this share of its matrices.
+  absl::StatusOr<std::unique_ptr<Model>> MakeModel(const ModelRow& row, Ops& ops,
+                                                   const TensorPlace& share = {}) const;
   // With --pp or --tp: `model` becomes this rank's part of it. Collective. The first rank of the job measures
   // layers on `compute` if the user does not cut the model.
   absl::Status TakeModelPart(const ModelRow& row, Ops& ops, Stream& compute, std::unique_ptr<Model>& model);
   // Memory for what layers exchange of batches up to this size. Before the first pass.
   absl::Status Reserve(const Model& model, int max_batch);
-  // Ends messages and axes, while the compute stream still exists and nobody uses them.
+  // Destroys messages and axes, after all that uses them and before the compute stream.
   void Close();
 
   const NamedProgram& program() const { return program_; }
   bool has_stages() const { return !program_.row.one_rank; }  // of a pipeline
-  // Null: all of the model. It has lost its model to TakeModelPart.
+  // Null: all of the model. Without its model, which TakeModelPart gives away.
   const ModelPart* model_part() const { return model_.has_value() ? &*model_ : nullptr; }
   StageMessages* messages() { return messages_.get(); }  // null unless has_stages()
   // Over the ranks of this replica; null unless the model is divided. And over the replicas, on those ranks
@@ -97,8 +97,6 @@ class ReplicaPart {
   bool has_first_part() const {
     return worker_.pipeline == nullptr || worker_.pipeline->replica->rank() == 0;
   }
-  absl::StatusOr<std::unique_ptr<Model>> MakeShare(const ModelRow& row, Ops& ops,
-                                                   const TensorPlace& at) const;
   absl::StatusOr<std::vector<size_t>> Cuts(const ModelRow& row, Ops& ops, Stream& compute, const Model& model,
                                            const PipelinePlace& place);
 

@@ -35,8 +35,8 @@ TEST(PlanUnits, EndsThemWhereBucketsAreComplete) {
   const StepUnits units = PlanUnits({{0, 31}, {31, 49}, {80, 15}, {95, 5}}, kFourBuckets);
   EXPECT_THAT(BeginsOf(units), ElementsAre(0, 2));
   EXPECT_THAT(units.buckets, ElementsAre(Pair(2, 4), Pair(0, 2)));
-  EXPECT_THAT(units.cut().units, ElementsAre(2));
-  EXPECT_THAT(units.cut().bucket_ends, ElementsAre(ElementsAre(1, 0)));
+  EXPECT_EQ(units.units_of(0), 2);
+  EXPECT_THAT(units.BucketEnds(0), ElementsAre(1, 0));
 }
 
 TEST(PlanUnits, PassesBucketsOnInOrder) {
@@ -51,13 +51,13 @@ TEST(PlanUnits, DoesNotWaitForLayersWithoutWeights) {
   const StepUnits units = PlanUnits({{}, {}, {0, 40}, {}, {40, 60}, {}}, {{0, 40, 60}, {1, 0, 40}});
   EXPECT_THAT(BeginsOf(units), ElementsAre(0, 2, 4));
   EXPECT_THAT(units.buckets, ElementsAre(Pair(2, 2), Pair(1, 2), Pair(0, 1)));
-  EXPECT_THAT(units.cut().bucket_ends, ElementsAre(ElementsAre(2, 1)));
+  EXPECT_THAT(units.BucketEnds(0), ElementsAre(2, 1));
 }
 
 TEST(PlanUnits, AModelWithoutBucketsIsOneUnit) {
   const StepUnits units = PlanUnits({{}, {}}, {});
   EXPECT_THAT(BeginsOf(units), ElementsAre(0));
-  EXPECT_THAT(units.cut().bucket_ends, ElementsAre(IsEmpty()));
+  EXPECT_THAT(units.BucketEnds(0), IsEmpty());
 }
 
 // Copies the elements of the buckets it is given.
