@@ -13,8 +13,7 @@
 #include "trainer/layers/sequence_axis.h"
 #include "trainer/models/model_stages.h"
 #include "trainer/pipeline/model_part.h"
-#include "trainer/pipeline/pipeline_executor.h"
-#include "trainer/pipeline/stage_updates.h"
+#include "trainer/pipeline/rank_plan.h"
 #include "trainer/pipeline/step_units.h"
 #include "trainer/pipeline/unit_passes.h"
 #include "trainer/programs/pipeline_flags.h"
@@ -185,14 +184,14 @@ StateOnRank StateOf(const StrategyRow& strategy, const OptimizerConfig& optimize
 
 absl::Status AddStages(const NamedProgram& program, const PipelinePlace& place,
                        const TrainingOptions& options, StateOnRank& state) {
-  PSRING_ASSIGN_OR_RETURN(state.slots,
-                          SlotsOf(program, place, options.micro_batches, options.copy_streams == 1));
+  PSRING_ASSIGN_OR_RETURN(const RankPlans plans,
+                          PlansOfRank(program, place, ModelCut::WholeStages(place.stages()),
+                                      options.micro_batches, {.one_copy_stream = options.copy_streams == 1}));
+  state.slots = plans.slots();
   state.divides_backward = program.row.divides_backward;
-  PSRING_ASSIGN_OR_RETURN(const std::optional<StageVersions> versions,
-                          VersionsOf(program, place, options.micro_batches));
-  if (!versions.has_value()) return absl::OkStatus();
-  state.older_versions = versions->older();
-  state.updates = versions->updates();
+  if (!plans.versions.has_value()) return absl::OkStatus();
+  state.older_versions = plans.versions->older();
+  state.updates = plans.versions->updates();
   return absl::OkStatus();
 }
 

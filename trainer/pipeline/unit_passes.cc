@@ -208,7 +208,7 @@ Span UnitPasses::GradientOf(const ReadyRange& range, Span flat) const {
 }
 
 void UnitPasses::WaitForBlocks(const UnitOf& unit_of, std::vector<StepNode>& nodes) const {
-  if (!gathers()) return;
+  if (!gathers() || parts_.shards == nullptr) return;
   const BlockMemory& weights = parts_.shards->weights;
   std::map<size_t, int> used;  // by place of a block: the last computation with it
   for (int node = 0; node < static_cast<int>(nodes.size()); ++node) {

@@ -1,10 +1,13 @@
 // The order in which a rank enqueues a program, its memory, and the units and buckets of several stages.
-#include "trainer/pipeline/pipeline_plan.h"
+#include "trainer/pipeline/rank_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -14,7 +17,6 @@
 #include "tests/trainer/cluster.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/pipeline/model_part.h"
-#include "trainer/pipeline/pipeline_executor.h"
 #include "trainer/pipeline/step_units.h"
 #include "trainer/programs/lower_program.h"
 #include "trainer/programs/program_rows.h"
@@ -35,18 +37,16 @@ std::vector<StepNode> NodesOfRank(const StepProgram& compute, size_t rank, const
   const ModelCut cut = ModelCut::WholeStages(compute.stages());
   return WalkProgram(*LowerProgram(compute, cut, options))->nodes[rank];
 }
-PipelinePlan PlanOfRank(const StepProgram& compute, size_t rank) {
-  return PlanPipeline(NodesOfRank(compute, rank));
-}
+RankPlan PlanOfRank(const StepProgram& compute, size_t rank) { return PlanRank(NodesOfRank(compute, rank)); }
 
-std::string TextOf(const PipelinePlan& plan) {
+std::string TextOf(const RankPlan& plan) {
   std::string text;
-  for (const PipelineNode& node : plan.nodes) text += ToText(node.action) + " ";
+  for (const PlannedNode& node : plan.nodes) text += ToText(node.action) + " ";
   return text;
 }
 
-TEST(PlanPipeline, EnqueuesAReceiveBeforeTheComputationBeforeItsUse) {
-  const PipelinePlan plan = PlanOfRank(ProgramNamed("1f1b", 2, 2), 0);
+TEST(PlanRank, EnqueuesAReceiveBeforeTheComputationBeforeItsUse) {
+  const RankPlan plan = PlanOfRank(ProgramNamed("1f1b", 2, 2), 0);
   const std::string text = TextOf(plan);
   EXPECT_LT(text.find("0RECV_B0"), text.find("0F1 ")) << text;
   EXPECT_LT(text.find("0F0 "), text.find("0RECV_B0")) << text;
@@ -56,19 +56,19 @@ TEST(PlanPipeline, EnqueuesAReceiveBeforeTheComputationBeforeItsUse) {
 }
 
 // On one lane the order is that of the walk; what a message waits for is enqueued before it.
-TEST(PlanPipeline, KeepsTheOrderOfMessagesOnOneLane) {
+TEST(PlanRank, KeepsTheOrderOfMessagesOnOneLane) {
   for (const char* name : {"gpipe", "1f1b", "interleaved:2", "zb-h1"}) {
     const StepProgram compute = ProgramNamed(name, 4, 8);
     for (const StepProgram& program : {compute, ForwardOnly(compute)}) {
       for (size_t rank = 0; rank < 4; ++rank) {
         const std::vector<StepNode> nodes = NodesOfRank(program, rank, {.one_copy_stream = true});
-        const PipelinePlan plan = PlanPipeline(nodes);
+        const RankPlan plan = PlanRank(nodes);
         std::vector<std::string> walked, enqueued, computed, expected;
         for (const StepNode& node : nodes) {
           (RunsOnCompute(node.action.kind) ? expected : walked).push_back(ToText(node.action));
         }
         for (size_t i = 0; i < plan.nodes.size(); ++i) {
-          const auto& [action, after, slot] = plan.nodes[i];
+          const auto& [action, after, slot, is_awaited, is_first] = plan.nodes[i];
           (RunsOnCompute(action.kind) ? computed : enqueued).push_back(ToText(action));
           EXPECT_LT(slot, plan.slots);
           for (const size_t before : after) EXPECT_LT(before, i);
@@ -80,7 +80,7 @@ TEST(PlanPipeline, KeepsTheOrderOfMessagesOnOneLane) {
   }
 }
 
-TEST(PlanPipeline, TakesSlotsForTheMicroBatchesInFlightAndTheOneToBeReceived) {
+TEST(PlanRank, TakesSlotsForTheMicroBatchesInFlightAndTheOneToBeReceived) {
   for (const auto& [program, first, last] :
        {std::tuple{"gpipe", 8, 8}, {"1f1b", 4, 2}, {"interleaved:2", 8, 6}, {"zb-h1", 4, 5}}) {
     const StepProgram compute = ProgramNamed(program, 4, 8);
@@ -88,17 +88,37 @@ TEST(PlanPipeline, TakesSlotsForTheMicroBatchesInFlightAndTheOneToBeReceived) {
     EXPECT_EQ(PlanOfRank(compute, 3).slots, last) << program;
     EXPECT_EQ(PlanOfRank(ForwardOnly(compute), 0).slots, compute.stages() > 4 ? 4 : 1) << program;
   }
-  EXPECT_EQ(*SlotsOf(*FindStepProgram("1f1b"), {.position = 0, .positions = 4}, /*micro_batches=*/8), 4);
+}
+
+TEST(PlansOfRank, HaveSlotsForStepsAndEvaluationsAndVersionsWithoutAFlush) {
+  const auto plans_of = [](const char* name) {
+    return *PlansOfRank(*FindStepProgram(name), {.position = 0, .positions = 4}, ModelCut::WholeStages(4),
+                        /*micro_batches=*/8, {});
+  };
+  const RankPlans plans = plans_of("1f1b");
+  EXPECT_EQ(plans.step.slots, 4);
+  EXPECT_EQ(plans.slots(), 4);
+  EXPECT_EQ(plans.evaluated, 8);
+  EXPECT_FALSE(plans.versions.has_value());
+  const std::optional<StageVersions> versions = plans_of("pipedream").versions;
+  ASSERT_TRUE(versions.has_value());
+  EXPECT_EQ(versions->updates(), 8);
+  EXPECT_EQ(versions->older(), 3);  // of the four micro-batches in flight
+  const absl::StatusOr<RankPlans> whole =
+      PlansOfRank(*FindStepProgram("single_stage"), {}, ModelCut::WholeStages(1), /*micro_batches=*/8, {});
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_EQ(whole->slots(), 1);
+  EXPECT_EQ(whole->evaluated, 1);
 }
 
 // The next micro-batch in a slot must not overwrite what is still being sent.
-TEST(PlanPipeline, WaitsForTheMessagesFromASlot) {
-  const PipelinePlan plan = PlanOfRank(ProgramNamed("1f1b", 2, 5), 1);
+TEST(PlanRank, WaitsForTheMessagesFromASlot) {
+  const RankPlan plan = PlanOfRank(ProgramNamed("1f1b", 2, 5), 1);
   std::vector<int> user(plan.slots, -1);
   std::vector<size_t> sent(plan.slots);  // the node that sends its gradient
   int reused = 0;
   for (size_t i = 0; i < plan.nodes.size(); ++i) {
-    const auto& [action, after, slot] = plan.nodes[i];
+    const auto& [action, after, slot, is_awaited, is_first] = plan.nodes[i];
     if (action.micro_batch < 0) continue;
     if (user[slot] >= 0 && user[slot] != action.micro_batch) {
       EXPECT_THAT(after, testing::Contains(sent[slot])) << ToText(action);
@@ -111,13 +131,13 @@ TEST(PlanPipeline, WaitsForTheMessagesFromASlot) {
 }
 
 // The last stage's tied tensor is in its first unit of backward, and the first stage's is ready at the end.
-TEST(PlanPipeline, DoesNotKeepComputationWaitingForTiedTensors) {
+TEST(PlanRank, DoesNotKeepComputationWaitingForTiedTensors) {
   const ModelCut cut{{2, 2}, {{1, 0}, {1, 0}}, {{0, 0}, {1, 1}}};
   const StepProgram lowered = *LowerProgram(ProgramNamed("1f1b", 2, 2), cut);
-  const PipelinePlan plan = PlanPipeline(WalkProgram(lowered)->nodes[1]);
+  const RankPlan plan = PlanRank(WalkProgram(lowered)->nodes[1]);
   size_t tied = 0, waits = 0;
   for (size_t i = 0; i < plan.nodes.size(); ++i) {
-    const auto& [action, after, slot] = plan.nodes[i];
+    const auto& [action, after, slot, is_awaited, is_first] = plan.nodes[i];
     if (action.kind == StepKind::kReduceTied) tied = i;
     if (std::ranges::count(after, tied) == 0 || tied == 0) continue;
     ++waits;
@@ -130,7 +150,7 @@ TEST(PlanPipeline, DoesNotKeepComputationWaitingForTiedTensors) {
 }
 
 // Of the first such node, at `from` or later.
-size_t PlaceOf(const PipelinePlan& plan, const StepAction& action, size_t from = 0) {
+size_t PlaceOf(const RankPlan& plan, const StepAction& action, size_t from = 0) {
   for (size_t i = from; i < plan.nodes.size(); ++i) {
     if (plan.nodes[i].action == action) return i;
   }
@@ -139,7 +159,7 @@ size_t PlaceOf(const PipelinePlan& plan, const StepAction& action, size_t from =
 }
 
 // Three units: each is gathered while the one before it is computed, and not before what it waits for.
-TEST(PlanPipeline, GathersWeightsOneUnitAhead) {
+TEST(PlanRank, GathersWeightsOneUnitAhead) {
   const ModelCut cut{{3, 3}, {{2, 1, 0}, {2, 1, 0}}, {}};
   const StepProgram lowered =
       *LowerProgram(ProgramNamed("gpipe", 2, 2), cut, {.reduce_always = true, .shard_weights = true});
@@ -147,7 +167,7 @@ TEST(PlanPipeline, GathersWeightsOneUnitAhead) {
   const StepAction second{StepKind::kUnshard, 1, 1}, first_again{StepKind::kUnshard, 1, 0};
   const StepAction last_forward{StepKind::kForward, 1, 2, 0};
   {
-    const PipelinePlan plan = PlanPipeline(nodes);
+    const RankPlan plan = PlanRank(nodes);
     EXPECT_LT(PlaceOf(plan, second), PlaceOf(plan, {StepKind::kForward, 1, 0, 0})) << TextOf(plan);
     EXPECT_LT(PlaceOf(plan, first_again, PlaceOf(plan, second)), PlaceOf(plan, last_forward)) << TextOf(plan);
     for (size_t i = 0; i < plan.nodes.size(); ++i) {
@@ -164,10 +184,57 @@ TEST(PlanPipeline, GathersWeightsOneUnitAhead) {
   };
   const size_t use = node(last_forward, 0);
   nodes[node(first_again, use)].after.push_back(static_cast<int>(use));
-  const PipelinePlan plan = PlanPipeline(nodes);
+  const RankPlan plan = PlanRank(nodes);
   const size_t gathered = PlaceOf(plan, first_again, PlaceOf(plan, second));
   EXPECT_GT(gathered, PlaceOf(plan, last_forward)) << TextOf(plan);
   EXPECT_LT(gathered, PlaceOf(plan, {StepKind::kForward, 1, 0, 1})) << TextOf(plan);
+}
+
+// Both are on the strategy's lane, and with one stage each backward pass waits for the reduction before it.
+TEST(PlanRank, GathersWeightsOfOneStageAfterEarlierReductions) {
+  const ModelCut cut{{3}, {{2, 1, 0}}, {}};
+  const StepProgram lowered =
+      *LowerProgram(ProgramNamed("single_stage", 1, 1), cut, {.reduce_always = true, .shard_weights = true});
+  const std::vector<StepNode> nodes = WalkProgram(lowered)->nodes[0];
+  const StepAction first{StepKind::kUnshard, 0, 0}, reduction{StepKind::kReduceGradient, 0, 2};
+  for (const bool reductions_first : {true, false}) {
+    const RankPlan plan = PlanRank(nodes, reductions_first);
+    ASSERT_EQ(plan.nodes.size(), nodes.size());
+    EXPECT_EQ(plan.slots, 1);
+    const size_t again = PlaceOf(plan, first, PlaceOf(plan, first) + 1);
+    EXPECT_EQ(again > PlaceOf(plan, reduction), reductions_first) << TextOf(plan);
+    EXPECT_GT(again, PlaceOf(plan, {StepKind::kBackward, 0, 2, 0})) << TextOf(plan);
+    EXPECT_LT(again, PlaceOf(plan, {StepKind::kBackward, 0, 1, 0})) << TextOf(plan);
+    EXPECT_LT(PlaceOf(plan, {StepKind::kUnshard, 0, 1}), PlaceOf(plan, {StepKind::kForward, 0, 0, 0}));
+  }
+}
+
+TEST(PlanRank, MarksTheNodesThatOthersWaitFor) {
+  for (const char* name : {"1f1b", "pipedream"}) {
+    const RankPlan plan = PlanOfRank(ProgramNamed(name, 2, 3), 1);
+    std::set<size_t> awaited, marked;
+    for (size_t i = 0; i < plan.nodes.size(); ++i) {
+      awaited.insert(plan.nodes[i].after.begin(), plan.nodes[i].after.end());
+      if (plan.nodes[i].is_awaited) marked.insert(i);
+    }
+    EXPECT_EQ(marked, awaited) << TextOf(plan);
+    EXPECT_GT(marked.size(), 0);
+    EXPECT_LT(marked.size(), plan.nodes.size());
+  }
+}
+
+// By "1f1b" once in a step, and without a flush once in each update of two micro-batches.
+TEST(PlanRank, BeginsASumOfGradientsForEachUpdate) {
+  for (const auto& [name, begins] :
+       {std::pair{"1f1b", std::set<int>{0}}, {"zb-h1", {0}}, {"pipedream-2bw", {0, 2, 4}}}) {
+    const RankPlan plan = PlanOfRank(ProgramNamed(name, 2, 5), 1);
+    std::map<StepKind, std::set<int>> first;
+    for (const PlannedNode& node : plan.nodes) {
+      if (node.is_first) first[node.action.kind].insert(node.action.micro_batch);
+    }
+    EXPECT_EQ(first.size(), name == std::string("zb-h1") ? 2 : 1) << TextOf(plan);
+    for (const auto& [kind, micro_batches] : first) EXPECT_EQ(micro_batches, begins) << TextOf(plan);
+  }
 }
 
 TEST(BucketsOfLayers, MayBeSeveralOfOneLayer) {
@@ -181,12 +248,12 @@ TEST(BucketsOfLayers, MayBeSeveralOfOneLayer) {
   EXPECT_EQ(WithTied(units, buckets, {}), (std::vector<bool>(3)));
 }
 
-TEST(PlanPipeline, WithoutAFlushAnUpdateWaitsForTiedTensors) {
+TEST(PlanRank, WithoutAFlushAnUpdateWaitsForTiedTensors) {
   const ModelCut cut{{1, 1}, {{0}, {0}}, {{0, 0}, {1, 0}}};
   const StepProgram lowered = *LowerProgram(ProgramNamed("pipedream", 2, 3), cut);
-  const PipelinePlan plan = PlanPipeline(WalkProgram(lowered)->nodes[1]);
+  const RankPlan plan = PlanRank(WalkProgram(lowered)->nodes[1]);
   int waits = 0;
-  for (const PipelineNode& node : plan.nodes) {
+  for (const PlannedNode& node : plan.nodes) {
     if (node.action.kind != StepKind::kReduceGradient) continue;
     ASSERT_EQ(node.after.size(), 1u) << TextOf(plan);
     const StepAction tied{StepKind::kReduceTied, 1, 0, node.action.micro_batch};
