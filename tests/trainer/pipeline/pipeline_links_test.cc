@@ -190,7 +190,8 @@ TEST(PipelineLinks, ConnectTheRanksThatDivideSequencesAsARing) {
       EXPECT_EQ(axis.rank(), place.segment);
       EXPECT_EQ(axis.ranks(), cp);
       PSRING_RETURN_IF_ERROR(axis.Reserve(3 * 100 * sizeof(float), HostDevice()));
-      const Span out = axis.Piece(0, 100), first = axis.Piece(1, 100), second = axis.Piece(2, 100);
+      const auto piece = [&](size_t number) { return axis.Piece(number, 100, DType::kFloat32); };
+      const Span out = piece(0), first = piece(1), second = piece(2);
       std::fill_n(out.floats(), out.count, rank);
       PSRING_ASSIGN_OR_RETURN(const SequenceAxis::Shift one, axis.BeginShift(out, first, stream));
       axis.Await(one.received, stream);
