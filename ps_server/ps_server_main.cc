@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/base/own_process.h"
 #include "common/cli/command_line.h"
 #include "common/device/device.h"
@@ -189,7 +189,7 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Process
     }
     if (MonotonicNow() < patience) continue;
     server.CheckpointNow(MonotonicNow() + absl::Milliseconds(1500));
-    server.Abort(absl::CancelledError("the parameter server received a signal to end"));
+    server.Abort(Cancelled("the parameter server received a signal to end"));
   }
   if (ending_signal == 0) {
     incarnation.goes_back_to = server.goes_back_to();
@@ -231,9 +231,8 @@ absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
     Incarnation next{.epoch = incarnation.goes_back_to->epoch};
     PSRING_ASSIGN_OR_RETURN(next.checkpoint, process.checkpoints->Load(back));
     if (!next.checkpoint.has_value()) {
-      return absl::DataLossError(absl::StrCat("the job goes back to step ", back, ", and server ",
-                                              flags.server, " has no checkpoint that old in ",
-                                              flags.checkpoint_dir));
+      return DataLoss("the job goes back to step ", back, ", and server ", flags.server,
+                      " has no checkpoint that old in ", flags.checkpoint_dir);
     }
     next.checkpoint->finished = false;
     next.checkpoint->stats.restarts = incarnation.restarts;

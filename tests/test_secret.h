@@ -1,4 +1,4 @@
-// The job secret of all tests. test_secret.cc also puts it into the environment, for the processes that they
+// The job secret of all tests. test_program.cc also puts it into the environment, for the processes that they
 // start.
 #pragma once
 

@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include "absl/strings/str_cat.h"
+#include "common/base/errors.h"
 
 namespace psring {
 
@@ -15,13 +15,13 @@ absl::StatusOr<DynamicLibrary> DynamicLibrary::Open(const std::vector<std::strin
     const char* const error = dlerror();
     absl::StrAppend(&said, said.empty() ? "" : "; ", error != nullptr ? error : name.c_str());
   }
-  return absl::NotFoundError(said);
+  return NotFound(said);
 }
 
 absl::Status DynamicLibrary::Find(const char* symbol, void*& address) const {
   address = dlsym(handle_, symbol);
   if (address != nullptr) return absl::OkStatus();
-  return absl::NotFoundError(absl::StrCat(name_, " has no function ", symbol));
+  return NotFound(name_, " has no function ", symbol);
 }
 
 }  // namespace psring

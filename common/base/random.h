@@ -14,7 +14,8 @@ class SplitMix64 {
  public:
   explicit SplitMix64(uint64_t state) : state_(state) {}
 
-  uint64_t Next() { return Mix(state_ += 0x9e3779b97f4a7c15); }
+  uint64_t Next() { return Mix(state_ += kStep); }
+  void Skip(uint64_t count) { state_ += count * kStep; }
 
   static uint64_t Mix(uint64_t z) {
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
@@ -23,6 +24,8 @@ class SplitMix64 {
   }
 
  private:
+  static constexpr uint64_t kStep = 0x9e3779b97f4a7c15;
+
   uint64_t state_;
 };
 
@@ -33,6 +36,8 @@ class Random {
       : generator_(SplitMix64::Mix(seed) ^ SplitMix64::Mix(~stream)) {}
 
   uint64_t Next() { return generator_.Next(); }
+  // As if so many numbers had been taken.
+  void Skip(uint64_t count) { generator_.Skip(count); }
 
   // In [0, bound), bound below 2^32; by multiplication (Lemire 2019), with a bias of at most 2^-32.
   uint32_t Below(uint32_t bound) { return static_cast<uint32_t>(((Next() >> 32) * bound) >> 32); }

@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/text/translate.h"
 
 namespace psring {
@@ -23,7 +23,7 @@ const char* KindOf(mode_t mode) {
 }
 
 absl::Status CannotRead(const std::string& path, const std::string& why) {
-  return absl::InvalidArgumentError(Tr("cannot read $0: $1", path, why));
+  return InvalidArgument(Tr("cannot read $0: $1", path, why));
 }
 
 absl::Status TooLarge(const std::string& path, const std::string& bytes, uint64_t most_bytes) {

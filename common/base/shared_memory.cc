@@ -13,8 +13,8 @@
 #include <climits>
 #include <cstring>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 
 namespace psring {
 namespace {
@@ -23,8 +23,7 @@ absl::StatusOr<std::byte*> Map(int fd, size_t bytes, bool prefault) {
   const int flags = MAP_SHARED | (prefault ? MAP_POPULATE : 0);
   void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
   if (memory != MAP_FAILED) return static_cast<std::byte*>(memory);
-  return absl::ResourceExhaustedError(
-      absl::StrCat("cannot map ", bytes, " bytes of shared memory: ", strerror(errno)));
+  return ResourceExhausted("cannot map ", bytes, " bytes of shared memory: ", strerror(errno));
 }
 
 // Beyond the end of its file a mapping raises SIGBUS. F_SEAL_SHRINK excludes that the end moves, and files
@@ -34,12 +33,11 @@ absl::Status RequireLasting(int fd, size_t bytes) {
   struct statfs system = {};
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstatfs(fd, &system) != 0 ||
       system.f_type != TMPFS_MAGIC) {
-    return absl::InvalidArgumentError("it is not shared memory that keeps its size");
+    return InvalidArgument("it is not shared memory that keeps its size");
   }
   struct stat file = {};
   if (fstat(fd, &file) != 0 || bytes == 0 || static_cast<uint64_t>(file.st_size) < bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("it is shared memory of ", file.st_size, " bytes, not of ", bytes));
+    return InvalidArgument("it is shared memory of ", file.st_size, " bytes, not of ", bytes);
   }
   return absl::OkStatus();
 }
@@ -48,13 +46,12 @@ absl::Status RequireLasting(int fd, size_t bytes) {
 
 absl::StatusOr<SharedMemory> SharedMemory::Create(size_t bytes) {
   FileDescriptor fd(memfd_create("psring", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd.valid()) return absl::InternalError(absl::StrCat("memfd_create: ", strerror(errno)));
+  if (!fd.valid()) return Internal("memfd_create: ", strerror(errno));
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("cannot allocate shared memory of ", bytes, " bytes: ", strerror(errno)));
+    return ResourceExhausted("cannot allocate shared memory of ", bytes, " bytes: ", strerror(errno));
   }
   if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    return absl::InternalError(absl::StrCat("cannot seal shared memory: ", strerror(errno)));
+    return Internal("cannot seal shared memory: ", strerror(errno));
   }
   PSRING_ASSIGN_OR_RETURN(std::byte* const data, Map(fd.get(), bytes, /*prefault=*/false));
   return SharedMemory(data, bytes, std::move(fd));

@@ -11,16 +11,15 @@
 #include <utility>
 
 #include "CLI/CLI.hpp"
-#include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/cli/config_file.h"
 #include "common/cli/version.h"
 #include "common/text/peer_text.h"
@@ -96,9 +95,8 @@ class Reader {
   const std::vector<std::string>& expanded() const { return expanded_; }
   // "FILE: " if `message` names a flag that came from the file of --config, else empty.
   std::string Origin(const std::string& message) const {
-    const bool from_file = std::any_of(
-        from_config_.begin(), from_config_.end(),
-        [&](const std::string& name) { return absl::StartsWith(message, absl::StrCat(name, ":")); });
+    const bool from_file = std::ranges::any_of(
+        from_config_, [&](const std::string& name) { return message.starts_with(name + ":"); });
     return from_file ? absl::StrCat(config_, ": ") : "";
   }
 
@@ -115,12 +113,12 @@ class Reader {
     } else if (!collecting_ && !TakesWords()) {
       const std::vector<std::string> commands = CommandsOf(*app_);
       if (commands.empty()) {
-        return absl::InvalidArgumentError(
+        return InvalidArgument(
             Tr("unexpected argument '$0'$1", word,
                list_.empty() ? "" : Tr("; separate values by commas: $0,$1", list_, word)));
       }
       const std::string nearest = NearestWord(word, commands);
-      return absl::InvalidArgumentError(
+      return InvalidArgument(
           Tr("unknown command '$0'$1", word,
              nearest.empty() ? Tr("; use one of $0", absl::StrJoin(commands, ", ")) : DidYouMean(nearest)));
     }
@@ -142,24 +140,20 @@ class Reader {
       const auto [option, name] = Find(flag);
       absl::Status status;
       if (name == kConfig || name == "--help" || name == "--help-all" || name == "--version") {
-        status = absl::InvalidArgumentError(Tr("$0 has no effect in a file", item.key));
+        status = InvalidArgument(Tr("$0 has no effect in a file", item.key));
       } else if (typed.contains(option)) {
         continue;  // the command line overrides the file
       } else if (const FlagReach reach = ReachOf(is_letter ? item.key : CanonicalWord(item.key), item.value);
                  reach == FlagReach::kOutside && is_runs) {
-        status = absl::InvalidArgumentError(
-            absl::StrCat(name, " is not taken from a run's folder; give it on the command line"));
+        status = InvalidArgument(name, " is not taken from a run's folder; give it on the command line");
       } else if (reach != FlagReach::kValue && !only_mine.ok()) {
-        status =
-            absl::InvalidArgumentError(absl::StrCat(name, " is not taken from a file of others (",
-                                                    only_mine.message(), "); give it on the command line"));
+        status = InvalidArgument(name, " is not taken from a file of others (", only_mine.message(),
+                                 "); give it on the command line");
       }
       const std::vector<std::string> word = {absl::StrCat(flag, "=", item.value)};
       size_t i = 0;
       if (status.ok()) status = ReadFlag(word, i);
-      if (!status.ok()) {
-        return absl::InvalidArgumentError(absl::StrCat(config_, ":", item.line, ": ", status.message()));
-      }
+      if (!status.ok()) return InvalidArgument(config_, ":", item.line, ": ", status.message());
       from_config_.push_back(name);
       expanded_.push_back(word.front());
     }
@@ -177,15 +171,14 @@ class Reader {
         words_.push_back(word);
         return absl::OkStatus();
       }
-      return absl::InvalidArgumentError(Tr("unknown flag $0$1", typed, DidYouMean(MeantFlag(typed))));
+      return InvalidArgument(Tr("unknown flag $0$1", typed, DidYouMean(MeantFlag(typed))));
     }
     collecting_ = option->get_items_expected_max() > 1;
     list_.clear();
     if (++times_[option] > 1 && !(collecting_ && option->get_delimiter() == '\0')) {
-      return absl::InvalidArgumentError(Tr(collecting_
-                                               ? TrNoop("$0 is given twice; separate its values by commas")
-                                               : TrNoop("$0 is given twice"),
-                                           name));
+      return InvalidArgument(Tr(collecting_ ? TrNoop("$0 is given twice; separate its values by commas")
+                                            : TrNoop("$0 is given twice"),
+                                name));
     }
     if (option->get_items_expected_min() == 0) {  // a switch: "--deterministic" or "--deterministic=false"
       if (equals != std::string::npos) PSRING_RETURN_IF_ERROR(CheckSwitch(name, word.substr(equals + 1)));
@@ -198,16 +191,16 @@ class Reader {
     } else if (i + 1 < arguments.size() && !LooksLikeFlag(arguments[i + 1])) {
       value = arguments[++i];
     } else {
-      return absl::InvalidArgumentError(Tr("$0 needs a value", name));
+      return InvalidArgument(Tr("$0 needs a value", name));
     }
     if (const char delimiter = option->get_delimiter(); delimiter != '\0') {
       const std::vector<std::string> items = absl::StrSplit(value, delimiter);
       if (std::find(items.begin(), items.end(), "") != items.end()) {
-        return absl::InvalidArgumentError(Tr("$0: '$1' has an empty item", name, value));
+        return InvalidArgument(Tr("$0: '$1' has an empty item", name, value));
       }
     }
     if (name == kConfig) {
-      if (value.empty()) return absl::InvalidArgumentError(Tr("--config needs a file"));
+      if (value.empty()) return InvalidArgument(Tr("--config needs a file"));
       config_ = std::move(value);
       return absl::OkStatus();
     }
@@ -222,7 +215,7 @@ class Reader {
   static absl::Status CheckSwitch(const std::string& name, const std::string& value) {
     bool unused;
     if (absl::SimpleAtob(value, &unused)) return absl::OkStatus();
-    return absl::InvalidArgumentError(Tr("$0: '$1' is neither true nor false", name, value));
+    return InvalidArgument(Tr("$0: '$1' is neither true nor false", name, value));
   }
 
   CLI::App* FindCommand(const std::string& word) const {
@@ -271,8 +264,7 @@ class Reader {
   bool TakesWords() const {
     if (app_->get_allow_extras()) return true;
     const std::vector<CLI::Option*> options = OptionsOf(*app_);
-    return std::any_of(options.begin(), options.end(),
-                       [](const CLI::Option* option) { return option->get_positional(); });
+    return std::ranges::any_of(options, &CLI::Option::get_positional);
   }
 
   CLI::App* app_;

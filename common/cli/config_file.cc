@@ -8,7 +8,6 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <filesystem>
 #include <iterator>
@@ -19,11 +18,12 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/read_file.h"
 #include "common/text/peer_text.h"
+#include "common/text/units.h"
 
 namespace psring {
 namespace {
@@ -31,20 +31,14 @@ namespace {
 constexpr size_t kMaxConfigBytes = 16 << 10;  // also bounds how deeply toml++ nests tables
 
 // The shortest text with this value, as a flag takes it.
-std::string NumberText(double value) {
-  char text[64];
-  return {text, std::to_chars(text, text + sizeof text, value).ptr};
-}
-
 absl::Status ConfigError(const std::string& file, const toml::source_region& at, const std::string& what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(file, ":", at.begin.line, ":", at.begin.column, ": ", OneLine(what)));
+  return InvalidArgument(file, ":", at.begin.line, ":", at.begin.column, ": ", OneLine(what));
 }
 
 absl::StatusOr<std::string> Scalar(const toml::node& node, const std::string& file) {
   if (const auto* const text = node.as_string(); text != nullptr) return text->get();
   if (const auto* const whole = node.as_integer(); whole != nullptr) return absl::StrCat(whole->get());
-  if (const auto* const real = node.as_floating_point(); real != nullptr) return NumberText(real->get());
+  if (const auto* const real = node.as_floating_point(); real != nullptr) return ShortestText(real->get());
   if (const auto* const yes = node.as_boolean(); yes != nullptr) return yes->get() ? "true" : "false";
   return ConfigError(file, node.source(),
                      "a flag takes a text in quotes, a number, true, false or a list of these");
@@ -84,16 +78,13 @@ absl::StatusOr<std::vector<ConfigItem>> ParseConfig(const std::string& text, con
   std::vector<ConfigItem> items;
   PSRING_RETURN_IF_ERROR(Collect(parsed.table(), "", file, items));
   // TOML's tables are not ordered.
-  std::stable_sort(items.begin(), items.end(),
-                   [](const ConfigItem& a, const ConfigItem& b) { return a.line < b.line; });
+  std::ranges::stable_sort(items, {}, &ConfigItem::line);
   return items;
 }
 
 absl::StatusOr<std::vector<ConfigItem>> ReadConfigFile(const std::string& file) {
   const absl::StatusOr<std::string> text = ReadFile(file, kMaxConfigBytes);
-  if (!text.ok()) {
-    return absl::Status(text.status().code(), absl::StrCat("--config: ", text.status().message()));
-  }
+  if (!text.ok()) return Prefixed(text.status(), "--config: ");
   return ParseConfig(*text, file);
 }
 
@@ -116,13 +107,13 @@ absl::Status CheckOnlyMine(const std::string& path) {
     struct stat info = {};
     if (error || stat(part.c_str(), &info) != 0) return FileError("read", path);
     if (info.st_uid != geteuid() && info.st_uid != 0) {
-      return absl::FailedPreconditionError(absl::StrCat(part.string(), " belongs to another user"));
+      return FailedPrecondition(part.string(), " belongs to another user");
     }
     // The group of the user's own name usually has no other members.
     const mode_t others = info.st_gid == getegid() ? S_IWOTH : S_IWGRP | S_IWOTH;
     const bool only_adds = S_ISDIR(info.st_mode) && (info.st_mode & S_ISVTX) != 0;
     if ((info.st_mode & others) != 0 && !only_adds) {
-      return absl::FailedPreconditionError(absl::StrCat("other users can write ", part.string()));
+      return FailedPrecondition("other users can write ", part.string());
     }
   }
   return absl::OkStatus();
@@ -133,7 +124,7 @@ std::string ConfigLine(const std::string& key, const std::string& value) {
   double real = 0;
   const bool is_whole = absl::SimpleAtoi(value, &whole) && absl::StrCat(whole) == value;
   const bool is_real =
-      absl::StrContains(value, '.') && absl::SimpleAtod(value, &real) && NumberText(real) == value;
+      absl::StrContains(value, '.') && absl::SimpleAtod(value, &real) && ShortestText(real) == value;
   if (is_whole || is_real || value == "true" || value == "false")
     return absl::StrCat(key, " = ", value, "\n");
   std::string quoted;

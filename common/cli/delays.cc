@@ -6,9 +6,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/random.h"
 #include "common/text/translate.h"
 #include "common/text/units.h"
@@ -21,7 +21,7 @@ constexpr double kMaxSigma = 10;
 constexpr double kMaxFactor = 1000;
 
 absl::Status NoTime(const std::string& text, const std::string& why) {
-  return absl::InvalidArgumentError(
+  return InvalidArgument(
       Tr("'$0' is not a time: $1; write none, 6 (ms), exp:20 or lognormal:20:0.5", text, why));
 }
 
@@ -89,15 +89,15 @@ absl::StatusOr<std::vector<Straggler>> ParseStragglers(const std::string& text) 
     Straggler straggler;
     if (halves.size() != 2 || !absl::SimpleAtoi(halves[0], &straggler.worker) || straggler.worker < 0 ||
         !absl::SimpleAtod(halves[1], &straggler.factor)) {
-      return absl::InvalidArgumentError(
+      return InvalidArgument(
           Tr("'$0' is not WORKER:FACTOR; write 1:3 for worker 1, three times as slow", part));
     }
     if (!(straggler.factor >= 1 && straggler.factor <= kMaxFactor)) {
-      return absl::InvalidArgumentError(absl::StrCat("'", part, "': a worker can be from 1 to ", kMaxFactor,
-                                                     " times as slow; slow the other workers down instead"));
+      return InvalidArgument("'", part, "': a worker can be from 1 to ", kMaxFactor,
+                             " times as slow; slow the other workers down instead");
     }
     if (SlownessOf(stragglers, straggler.worker) != 1) {
-      return absl::InvalidArgumentError(absl::StrCat("worker ", straggler.worker, " is named twice"));
+      return InvalidArgument("worker ", straggler.worker, " is named twice");
     }
     stragglers.push_back(straggler);
   }
@@ -115,12 +115,12 @@ absl::Status CheckStragglers(const std::string& text, int workers) {
   PSRING_ASSIGN_OR_RETURN(const std::vector<Straggler> stragglers, ParseStragglers(text));
   for (const Straggler& straggler : stragglers) {
     if (straggler.worker < workers) continue;
-    return absl::InvalidArgumentError(
-        workers == 1
-            ? absl::StrCat("--straggler ", text,
-                           ": with 1 worker there is only worker 0; give more --workers")
-            : absl::StrCat("--straggler ", text, ": with ", workers, " workers they are numbered 0 to ",
-                           workers - 1, "; there is no worker ", straggler.worker));
+    return InvalidArgument(workers == 1
+                               ? absl::StrCat("--straggler ", text,
+                                              ": with 1 worker there is only worker 0; give more --workers")
+                               : absl::StrCat("--straggler ", text, ": with ", workers,
+                                              " workers they are numbered 0 to ", workers - 1,
+                                              "; there is no worker ", straggler.worker));
   }
   return absl::OkStatus();
 }

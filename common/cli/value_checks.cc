@@ -8,11 +8,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "common/base/errors.h"
 #include "common/cli/command_line.h"
 #include "common/text/suggestions.h"
 #include "common/text/translate.h"
@@ -63,9 +63,7 @@ std::optional<double> CountOf(const std::string& text) {
 ValueCheck WholeNumber(int64_t least, uint64_t most) {
   return [least, most](const std::string& text) -> std::string {
     double value;
-    if (!absl::SimpleAtod(text, &value) || std::isnan(value)) {
-      return Tr("'$0' is not a number", text);
-    }
+    if (!absl::SimpleAtod(text, &value) || std::isnan(value)) return Tr("'$0' is not a number", text);
     absl::int128 whole = 0;
     if (!absl::SimpleAtoi(text, &whole)) {  // a fraction, or more digits than fit
       if (value > -0x1p63 && value < 0x1p64) return Tr("'$0' is not a whole number", text);
@@ -80,9 +78,7 @@ ValueCheck WholeNumber(int64_t least, uint64_t most) {
 ValueCheck RealNumber(const RealRange& range) {
   return [range](const std::string& text) -> std::string {
     double value;
-    if (!absl::SimpleAtod(text, &value) || !std::isfinite(value)) {
-      return Tr("'$0' is not a number", text);
-    }
+    if (!absl::SimpleAtod(text, &value) || !std::isfinite(value)) return Tr("'$0' is not a number", text);
     if (value < range.low || (value == range.low && !range.low_allowed)) {
       return Tr(range.low_allowed ? TrNoop("$0 is too small; it must be at least $1")
                                   : TrNoop("$0 is too small; it must be above $1"),
@@ -145,9 +141,7 @@ std::string WhyNotOneValue(const std::string& flag, const std::string& value, co
 }
 
 absl::StatusOr<std::vector<int>> ParseCounts(const std::string& text, int most) {
-  const auto wrong = [&](const std::string& why) {
-    return absl::InvalidArgumentError(absl::StrCat("'", text, "': ", why));
-  };
+  const auto wrong = [&](const std::string& why) { return InvalidArgument("'", text, "': ", why); };
   constexpr const char* kDots =
       TrNoop("... needs two numbers before it and the last number after it, as in 2,4,...,64");
   std::vector<int> list;
@@ -161,7 +155,7 @@ absl::StatusOr<std::vector<int>> ParseCounts(const std::string& text, int most) 
     }
     const std::string bad = WholeNumber(1, static_cast<uint64_t>(most))(std::string(part));
     int number = 0;
-    if (!bad.empty() || !absl::SimpleAtoi(part, &number)) return absl::InvalidArgumentError(bad);
+    if (!bad.empty() || !absl::SimpleAtoi(part, &number)) return InvalidArgument(bad);
     if (!dots) {
       list.push_back(number);
       continue;

@@ -1,16 +1,14 @@
 // The functions of this folder's headers in a build without CUDA: they return errors.
 #include <unistd.h>
 
-#include "absl/strings/str_cat.h"
+#include "common/base/errors.h"
 #include "common/cuda/cuda_device.h"
 #include "common/cuda/recorded_work.h"
 
 namespace psring {
 namespace {
 
-absl::Status NotAGpu(const Device& device) {
-  return absl::FailedPreconditionError(absl::StrCat(device.name(), " is not a GPU"));
-}
+absl::Status NotAGpu(const Device& device) { return FailedPrecondition(device.name(), " is not a GPU"); }
 
 }  // namespace
 
@@ -18,19 +16,17 @@ int CudaDeviceCount() { return 0; }
 
 absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index) {
   const bool has_driver = access("/proc/driver/nvidia/version", F_OK) == 0;
-  return absl::FailedPreconditionError(absl::StrCat(
-      "--device cuda:", index, ": no CUDA device: this build of psring has no CUDA, and this machine has ",
-      has_driver ? "an" : "no", " NVIDIA driver; use --device cpu",
-      has_driver ? ", or install the CUDA toolkit and build again: ./run build" : ""));
+  return FailedPrecondition("--device cuda:", index,
+                            ": no CUDA device: this build of psring has no CUDA, and this machine has ",
+                            has_driver ? "an" : "no", " NVIDIA driver; use --device cpu",
+                            has_driver ? ", or install the CUDA toolkit and build again: ./run build" : "");
 }
 
 absl::StatusOr<std::string> ExportMemory(Device& device, const Buffer&) { return NotAGpu(device); }
 
 absl::StatusOr<Buffer> ImportMemory(Device& device, const std::string&, size_t) { return NotAGpu(device); }
 
-absl::Status BeginRecording(Stream&) {
-  return absl::UnimplementedError("only a GPU's compute stream can be recorded");
-}
+absl::Status BeginRecording(Stream&) { return Unimplemented("only a GPU's compute stream can be recorded"); }
 
 absl::StatusOr<std::unique_ptr<RecordedWork>> EndRecording(Stream& stream) { return BeginRecording(stream); }
 

@@ -1,14 +1,14 @@
 #include "common/cuda/cuda_context.h"
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 
 namespace psring {
 
 absl::Status CudaStatus(absl::string_view call, cudaError_t error) {
   if (error == cudaSuccess) return absl::OkStatus();
   (void)cudaGetLastError();
-  return absl::InternalError(absl::StrCat(call, ": ", cudaGetErrorString(error)));
+  return Internal(call, ": ", cudaGetErrorString(error));
 }
 
 cudaError_t QueryEvent(cudaEvent_t event) {

@@ -2,13 +2,12 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <string>
 #include <utility>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/cuda/cuda_context.h"
 #include "common/cuda/cuda_kernels.h"
 #include "common/cuda/cuda_stream.h"
@@ -21,8 +20,7 @@ std::string Version(int number) { return absl::StrCat(number / 1000, ".", number
 std::string MiB(size_t bytes) { return absl::StrFormat("%.1f MiB", static_cast<double>(bytes) / (1 << 20)); }
 
 absl::Status NoDevice(int index, const std::string& why) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("--device cuda:", index, ": no CUDA device: ", why, "; or use --device cpu"));
+  return FailedPrecondition("--device cuda:", index, ": no CUDA device: ", why, "; or use --device cpu");
 }
 
 // The cause of an `error` of cudaGetDeviceCount on this machine.
@@ -62,7 +60,7 @@ absl::Status CheckKernels(int index) {
 }
 
 absl::Status SelectGpuOf(const Device& device) {
-  if (device.gpu() < 0) return absl::FailedPreconditionError(absl::StrCat(device.name(), " is not a GPU"));
+  if (device.gpu() < 0) return FailedPrecondition(device.name(), " is not a GPU");
   return CudaStatus("cudaSetDevice", cudaSetDevice(device.gpu()));
 }
 
@@ -130,9 +128,9 @@ class CudaDevice : public Device {
     if (error != cudaErrorMemoryAllocation || !there.has_value()) {
       return CudaStatus(absl::StrCat(name(), ": cudaMalloc of ", bytes, " bytes"), error);
     }
-    return absl::ResourceExhaustedError(absl::StrCat(name(), ": a buffer of ", bytes, " bytes (", MiB(bytes),
-                                                     ") was requested, but only ", MiB(there->free), " of ",
-                                                     MiB(there->total), " are free"));
+    return ResourceExhausted(name(), ": a buffer of ", bytes, " bytes (", MiB(bytes),
+                             ") was requested, but only ", MiB(there->free), " of ", MiB(there->total),
+                             " are free");
   }
 
   const std::shared_ptr<CudaContext> context_;
@@ -180,7 +178,7 @@ absl::StatusOr<Buffer> ImportMemory(Device& device, const std::string& text, siz
   cudaIpcMemHandle_t handle = {};
   std::string decoded;
   if (!absl::WebSafeBase64Unescape(text, &decoded) || decoded.size() != sizeof(handle.reserved)) {
-    return absl::InvalidArgumentError("not a handle of a GPU's memory");
+    return InvalidArgument("not a handle of a GPU's memory");
   }
   std::memcpy(handle.reserved, decoded.data(), sizeof(handle.reserved));
   void* data = nullptr;

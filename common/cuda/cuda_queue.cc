@@ -4,10 +4,9 @@
 
 #include <cmath>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
-#include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/measure/trace.h"
 
 namespace psring {
@@ -24,10 +23,6 @@ constexpr absl::Duration kStuck = absl::Minutes(10);
 // How long work may still run after its peers have failed.
 constexpr absl::Duration kGivenUp = absl::Seconds(1);
 constexpr int64_t kOldOriginNs = 10'000'000'000;
-
-absl::Status Prefixed(absl::string_view prefix, const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrCat(prefix, ": ", status.message()));
-}
 
 // A point of a CudaQueue, marked by the queue's thread.
 class CudaEvent : public Event::State {
@@ -66,8 +61,7 @@ class CudaEvent : public Event::State {
   absl::Status Wait(MonotonicTime deadline) override {
     PSRING_RETURN_IF_ERROR(WaitUntilRecorded(deadline));
     if (recording_ != nullptr) {
-      return absl::InternalError(
-          absl::StrCat(context_->name(), ": cannot wait for a point of recorded work"));
+      return Internal(context_->name(), ": cannot wait for a point of recorded work");
     }
     return waits_->Await(event_, deadline);
   }
@@ -90,8 +84,8 @@ class CudaEvent : public Event::State {
     MutexLock lock(mutex_);
     while (!recorded_) {
       if (!changed_.WaitUntil(mutex_, deadline) && !recorded_) {
-        return absl::DeadlineExceededError(
-            absl::StrCat(context_->name(), ": the work before an event was not enqueued by the deadline"));
+        return DeadlineExceeded(context_->name(),
+                                ": the work before an event was not enqueued by the deadline");
       }
     }
     return error_;
@@ -141,15 +135,12 @@ absl::Status CudaWaits::Await(cudaEvent_t event, MonotonicTime deadline) {
     const MonotonicTime now = MonotonicNow();
     if (absl::Status gone = AskWatches(); !gone.ok()) {
       // The failure also ends the enqueued work. Waits briefly for that, since its memory is freed next.
-      while (QueryEvent(event) == cudaErrorNotReady && MonotonicNow() < now + kGivenUp) {
-        absl::SleepFor(kLook);
-      }
+      while (QueryEvent(event) == cudaErrorNotReady && MonotonicNow() < now + kGivenUp) absl::SleepFor(kLook);
       return gone;
     }
     if (now > deadline) {
-      return absl::DeadlineExceededError(absl::StrCat(context_->name(),
-                                                      ": the enqueued work was not done after ",
-                                                      absl::FormatDuration(now - begin), " of waiting"));
+      return DeadlineExceeded(context_->name(), ": the enqueued work was not done after ",
+                              absl::FormatDuration(now - begin), " of waiting");
     }
     if (now > begin + kSpin) {
       absl::SleepFor(kLook);
@@ -178,9 +169,9 @@ absl::Status CudaWaits::Failed(cudaError_t error) {
   for (size_t i = noted_ < last_.size() ? 0 : noted_ - last_.size(); i < noted_; ++i) {
     absl::StrAppend(&calls, calls.empty() ? "" : ", ", last_[i % last_.size()]);
   }
-  return absl::InternalError(absl::StrCat(context_->name(), ": ", cudaGetErrorString(error),
-                                          "; the last calls before it, oldest first: ", calls,
-                                          " (CUDA_LAUNCH_BLOCKING=1 shows the failing call)"));
+  return Internal(context_->name(), ": ", cudaGetErrorString(error),
+                  "; the last calls before it, oldest first: ", calls,
+                  " (CUDA_LAUNCH_BLOCKING=1 shows the failing call)");
 }
 
 CudaQueue::CudaQueue(std::shared_ptr<CudaContext> context, bool records)
@@ -238,7 +229,7 @@ void CudaQueue::Enqueue(const char* what, const std::function<absl::Status(cudaS
   if (error_.ok()) error_ = work(stream_);
   // A failed kernel launch is reported here.
   if (error_.ok()) error_ = CudaStatus("launch", cudaGetLastError());
-  if (!error_.ok()) error_ = Prefixed(absl::StrCat(context_->name(), ": ", what), error_);
+  if (!error_.ok()) error_ = Prefixed(error_, context_->name(), ": ", what, ": ");
 }
 
 void CudaQueue::Watch(std::weak_ptr<CudaWatch> watch) {
@@ -329,9 +320,8 @@ absl::Status CudaQueue::TakePart(const std::shared_ptr<CudaRecording>& recorded)
     return error_;
   }
   if (!recorded->under_way || IsRecorded() || !records_) {
-    return absl::InternalError(
-        absl::StrCat(context_->name(), ": a wait for a point of recorded work, ",
-                     records_ ? "which is not under way" : "in which only compute streams take part"));
+    return Internal(context_->name(), ": a wait for a point of recorded work, ",
+                    records_ ? "which is not under way" : "in which only compute streams take part");
   }
   recording_ = recorded;
   return absl::OkStatus();
@@ -350,7 +340,7 @@ absl::Status CudaQueue::BeginCapture() {
 }
 
 absl::StatusOr<CudaQueue::Captured> CudaQueue::EndCapture() {
-  if (!began_) return absl::InternalError("no capture has begun");
+  if (!began_) return Internal("no capture has begun");
   began_ = false;
   recording_->under_way = false;
   cudaGraph_t graph = nullptr;
@@ -380,7 +370,7 @@ void CudaQueue::Replay(cudaGraphExec_t graph, CudaRecording& recording) {
 
 void CudaQueue::RefuseInCapture(const char* what) {
   if (!IsRecorded() || !error_.ok()) return;
-  error_ = absl::InternalError(absl::StrCat(context_->name(), ": ", what, " while work is recorded"));
+  error_ = Internal(context_->name(), ": ", what, " while work is recorded");
 }
 
 absl::Status CudaQueue::Synchronize() {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/work_queue.h"
 #include "common/cuda/cuda_queue.h"
 #include "common/cuda/recorded_work.h"
@@ -117,7 +118,7 @@ std::unique_ptr<Stream> NewCudaStream(std::shared_ptr<CudaContext> context, Stre
 
 absl::Status BeginRecording(Stream& stream) {
   CudaQueue* const queue = RecordableQueueOf(stream);
-  if (queue == nullptr) return absl::UnimplementedError("only a GPU's compute stream can be recorded");
+  if (queue == nullptr) return Unimplemented("only a GPU's compute stream can be recorded");
   return queue->BeginCapture();
 }
 

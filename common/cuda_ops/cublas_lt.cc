@@ -1,8 +1,8 @@
 #include "common/cuda_ops/cublas_lt.h"
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/dynamic_library.h"
+#include "common/base/errors.h"
 
 // PSRING_CUDA_LIBRARIES comes from CMake: the folder in which the build found CUDA.
 
@@ -10,7 +10,7 @@ namespace psring {
 
 absl::Status CublasLt::ToStatus(absl::string_view call, cublasStatus_t status) const {
   if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat(call, ": ", GetStatusString(status)));
+  return Internal(call, ": ", GetStatusString(status));
 }
 
 absl::StatusOr<CublasLt> LoadCublasLt() {
@@ -18,10 +18,10 @@ absl::StatusOr<CublasLt> LoadCublasLt() {
   const absl::StatusOr<DynamicLibrary> library =
       DynamicLibrary::Open({name, absl::StrCat(PSRING_CUDA_LIBRARIES, "/", name)});
   if (!library.ok()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("cuBLASLt, which computes on GPUs, was not found: ", library.status().message(),
-                     "; install the CUDA toolkit ", CUBLAS_VER_MAJOR,
-                     " or pip's nvidia-cublas, and put the folder of ", name, " into LD_LIBRARY_PATH"));
+    return FailedPrecondition("cuBLASLt, which computes on GPUs, was not found: ", library.status().message(),
+                              "; install the CUDA toolkit ", CUBLAS_VER_MAJOR,
+                              " or pip's nvidia-cublas, and put the folder of ", name,
+                              " into LD_LIBRARY_PATH");
   }
   CublasLt f;
 #define BIND(name) PSRING_RETURN_IF_ERROR(library->Bind("cublasLt" #name, f.name));

@@ -7,8 +7,8 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/cuda_ops/cublas_lt.h"
 #include "common/cuda_ops/cuda_convolution.h"
 #include "common/cuda_ops/cuda_launcher.h"
@@ -107,7 +107,7 @@ class Plan {
     }
     lt_.MatmulPreferenceDestroy(preference);
     PSRING_RETURN_IF_ERROR(lt_.ToStatus("cublasLtMatmulAlgoGetHeuristic", status));
-    if (found == 0) return absl::UnimplementedError("cuBLASLt has no algorithm for it");
+    if (found == 0) return Unimplemented("cuBLASLt has no algorithm for it");
     algorithm_ = best.algo;
     return absl::OkStatus();
   }
@@ -145,9 +145,7 @@ class CudaMath : public CudaLauncher {
       if (status.ok()) plan = std::move(made);
     }
     if (status.ok()) status = plan->Run(handle_, p, workspace_.data(), queue());
-    if (status.ok()) return status;
-    return absl::Status(status.code(), absl::StrCat("product of ", p.m, " x ", p.k, " and ", p.k, " x ", p.n,
-                                                    ": ", status.message()));
+    return Prefixed(status, "product of ", p.m, " x ", p.k, " and ", p.k, " x ", p.n, ": ");
   }
 
   absl::StatusOr<bool> Convolve(const Convolution& convolution) override {

@@ -3,8 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/cuda/cuda_context.h"
 #include "common/cuda_ops/cuda_launcher.h"
 
@@ -15,7 +15,7 @@ class CudaUpdates : public CudaLauncher {
  public:
   std::string_view name() const override { return "cuda updates"; }
   absl::Status Multiply(const MatrixProduct&) override {
-    return absl::InternalError("a matrix product of ops that were made without them");
+    return Internal("a matrix product of ops that were made without them");
   }
 };
 
@@ -31,10 +31,9 @@ absl::Status CheckCudaPrecision(const Device& device, Precision precision) {
                                       cudaDeviceGetAttribute(value, attribute, device.gpu())));
   }
   if (major >= 8) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--precision ", precision == Precision::kTf32 ? "tf32" : "bfloat16",
-                   " needs a GPU of compute capability 8.0 (Ampere) or newer, and ", device.name(), " is of ",
-                   major, ".", minor, "; omit it"));
+  return InvalidArgument("--precision ", precision == Precision::kTf32 ? "tf32" : "bfloat16",
+                         " needs a GPU of compute capability 8.0 (Ampere) or newer, and ", device.name(),
+                         " is of ", major, ".", minor, "; omit it");
 }
 
 absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device& device, Precision precision) {

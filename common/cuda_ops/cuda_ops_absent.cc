@@ -1,9 +1,10 @@
+#include "common/base/errors.h"
 #include "common/cuda_ops/cuda_ops.h"
 
 namespace psring {
 
 absl::Status CheckCudaPrecision(const Device&, Precision) {
-  return absl::FailedPreconditionError("this build of psring has no CUDA");
+  return FailedPrecondition("this build of psring has no CUDA");
 }
 
 absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device& device, Precision precision) {
@@ -13,7 +14,7 @@ absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device& device, Precision preci
 absl::StatusOr<std::unique_ptr<Ops>> MakeCudaUpdateOps(Device& device) { return MakeCudaOps(device); }
 
 absl::StatusOr<std::string> ConvolutionLibrary() {
-  return absl::FailedPreconditionError("this build of psring has no CUDA");
+  return FailedPrecondition("this build of psring has no CUDA");
 }
 
 }  // namespace psring

@@ -1,8 +1,8 @@
 #include "common/cuda_ops/cudnn.h"
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/dynamic_library.h"
+#include "common/base/errors.h"
 
 // PSRING_CUDA_LIBRARIES comes from CMake: the folder in which the build found CUDA.
 
@@ -20,16 +20,14 @@ std::string VersionText(size_t code) {
 
 absl::Status Cudnn::ToStatus(absl::string_view call, cudnnStatus_t status) const {
   if (status == CUDNN_STATUS_SUCCESS) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat(call, ": ", GetErrorString(status)));
+  return Internal(call, ": ", GetErrorString(status));
 }
 
 absl::StatusOr<Cudnn> LoadCudnn() {
   const std::string name = absl::StrCat("libcudnn.so.", CUDNN_MAJOR);
   const absl::StatusOr<DynamicLibrary> library =
       DynamicLibrary::Open({name, absl::StrCat(PSRING_CUDA_LIBRARIES, "/", name)});
-  if (!library.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat("cuDNN was not found: ", library.status().message()));
-  }
+  if (!library.ok()) return FailedPrecondition("cuDNN was not found: ", library.status().message());
   Cudnn f;
 #define BIND(name, symbol) PSRING_RETURN_IF_ERROR(library->Bind(#symbol, f.name));
   PSRING_CUDNN_FUNCTIONS(BIND)

@@ -8,8 +8,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/cuda_ops/cuda_convolution.h"
 #include "common/cuda_ops/cuda_ops.h"
 #include "common/cuda_ops/cudnn.h"
@@ -59,7 +59,7 @@ class Plan {
         return Choose<cudnnConvolutionBwdDataAlgoPerf_t>(
             input_algorithm_, std::nullopt, cudnn_.GetBackwardDataAlgorithm, filter_, y_, convolution_, x_);
     }
-    return absl::InternalError("no such part of a convolution");
+    return Internal("no such part of a convolution");
   }
 
   // False: cuDNN rejects the call after all. `workspace`: of workspace_bytes().
@@ -200,10 +200,8 @@ class CudnnConvolution : public CudaConvolution {
     }
     if (done.ok()) return done;
     const ConvShape& s = c.shape;
-    return absl::Status(
-        done.status().code(),
-        absl::StrCat("convolution ", s.kernel, "x", s.kernel, " ", s.in_channels, "-", s.out_channels, " on ",
-                     s.height, "x", s.width, ", batch ", s.batch, ": ", done.status().message()));
+    return Prefixed(done.status(), "convolution ", s.kernel, "x", s.kernel, " ", s.in_channels, "-",
+                    s.out_channels, " on ", s.height, "x", s.width, ", batch ", s.batch, ": ");
   }
 
  private:
@@ -229,7 +227,7 @@ absl::StatusOr<std::unique_ptr<CudaConvolution>> MakeCudaConvolution(Device& dev
   PSRING_ASSIGN_OR_RETURN(Cudnn cudnn, LoadCudnn());
   cudnnHandle_t handle = nullptr;
   if (const absl::Status made = cudnn.ToStatus("cudnnCreate", cudnn.Create(&handle)); !made.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat("cuDNN ", cudnn.version, ": ", made.message()));
+    return FailedPrecondition("cuDNN ", cudnn.version, ": ", made.message());
   }
   return std::make_unique<CudnnConvolution>(std::move(cudnn), handle, precision, device);
 }

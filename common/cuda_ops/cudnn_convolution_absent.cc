@@ -1,3 +1,4 @@
+#include "common/base/errors.h"
 #include "common/cuda_ops/cuda_convolution.h"
 #include "common/cuda_ops/cuda_ops.h"
 
@@ -7,8 +8,6 @@ absl::StatusOr<std::unique_ptr<CudaConvolution>> MakeCudaConvolution(Device&, Pr
   return ConvolutionLibrary().status();
 }
 
-absl::StatusOr<std::string> ConvolutionLibrary() {
-  return absl::FailedPreconditionError("this build has no cuDNN");
-}
+absl::StatusOr<std::string> ConvolutionLibrary() { return FailedPrecondition("this build has no cuDNN"); }
 
 }  // namespace psring

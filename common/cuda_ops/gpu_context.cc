@@ -1,7 +1,6 @@
 #include "common/cuda_ops/gpu_context.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace psring {
 namespace {

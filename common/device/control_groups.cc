@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fstream>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -28,16 +29,7 @@ struct Mount {
 // mountinfo writes a space as "\040".
 std::string Unescaped(const std::string& text) {
   std::string plain;
-  for (size_t i = 0; i < text.size(); ++i) {
-    int code = 0;
-    for (size_t digit = 1; digit <= 3 && code >= 0 && text[i] == '\\'; ++digit) {
-      const char c = i + digit < text.size() ? text[i + digit] : '\0';
-      code = c >= '0' && c <= '7' ? 8 * code + c - '0' : -1;
-    }
-    plain += code > 0 ? static_cast<char>(code) : text[i];
-    if (code > 0) i += 3;
-  }
-  return plain;
+  return absl::CUnescape(text, &plain) ? plain : text;
 }
 
 // From /proc/self/mountinfo: "ID PARENT DEVICE TOP AT OPTIONS [FIELD...] - TYPE SOURCE OPTIONS" (proc(5)).

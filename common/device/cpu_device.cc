@@ -8,8 +8,8 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/base/mutex.h"
 #include "common/base/shared_memory.h"
 #include "common/base/work_queue.h"
@@ -42,7 +42,7 @@ class CpuEvent : public Event::State {
     MutexLock lock(mutex_);
     while (!happened_) {
       if (!condition_.WaitUntil(mutex_, deadline) && !happened_) {
-        return absl::DeadlineExceededError("an event of the CPU has not happened by the deadline");
+        return DeadlineExceeded("an event of the CPU has not happened by the deadline");
       }
     }
     return status_;
@@ -115,7 +115,7 @@ constexpr size_t kAlignment = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
 
 absl::Status OutOfMemory(size_t bytes) {
-  return absl::ResourceExhaustedError(absl::StrCat("cpu: no memory for a buffer of ", bytes, " bytes"));
+  return ResourceExhausted("cpu: no memory for a buffer of ", bytes, " bytes");
 }
 
 class CpuDevice : public Device {

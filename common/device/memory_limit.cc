@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "absl/strings/str_cat.h"
+#include "common/base/errors.h"
 #include "common/device/control_groups.h"
 
 namespace psring {
@@ -89,9 +89,9 @@ std::string MemoryScope(const std::string& root) {
 absl::Status CheckAddressSpace() {
   const std::optional<Device::Memory> space = AddressSpace();
   if (!space.has_value() || space->total >= kBase) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "this process may use ", space->total >> 20, " MiB of address space, and psring needs about ",
-      kBase >> 20, " MiB and the memory of its job; run: ulimit -v unlimited"));
+  return FailedPrecondition("this process may use ", space->total >> 20,
+                            " MiB of address space, and psring needs about ", kBase >> 20,
+                            " MiB and the memory of its job; run: ulimit -v unlimited");
 }
 
 size_t UsableMemory(const Device& device) {

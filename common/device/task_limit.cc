@@ -11,8 +11,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/errors.h"
 #include "common/device/control_groups.h"
 
 namespace psring {
@@ -118,10 +118,9 @@ absl::Status AllowTasks(int64_t needed, const std::string& whose, const std::str
   ExitIfAThreadCannotStart();
   const std::optional<TaskLimit> limit = LowestTaskLimit(root);
   if (!limit.has_value() || limit->left >= needed) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(limit->left, " more processes and threads may start (",
-                                                    limit->name, " is ", limit->most, "), and about ", needed,
-                                                    " are needed for ", whose, "; ",
-                                                    Remedy(*limit, limit->most - limit->left + needed)));
+  return FailedPrecondition(limit->left, " more processes and threads may start (", limit->name, " is ",
+                            limit->most, "), and about ", needed, " are needed for ", whose, "; ",
+                            Remedy(*limit, limit->most - limit->left + needed));
 }
 
 std::string TaskLimitText(int error) {

@@ -1,9 +1,9 @@
 #include "common/device_factory/make_device.h"
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "common/base/errors.h"
 #include "common/cuda/cuda_device.h"
 
 namespace psring {
@@ -20,8 +20,7 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const std::string& spec) {
   if (absl::ConsumePrefix(&index_text, "cuda:") && absl::SimpleAtoi(index_text, &index) && index >= 0) {
     return MakeCudaDevice(index);
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--device ", spec, ": unknown device; use auto, cpu, cuda or cuda:<index>"));
+  return InvalidArgument("--device ", spec, ": unknown device; use auto, cpu, cuda or cuda:<index>");
 }
 
 std::string DeviceOfRank(const std::string& spec, int local_rank, int gpus) {

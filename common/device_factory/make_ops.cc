@@ -1,7 +1,7 @@
 #include "common/device_factory/make_ops.h"
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/cuda_ops/cuda_ops.h"
 
 namespace psring {
@@ -9,14 +9,12 @@ namespace psring {
 absl::Status CheckPrecision(const Device& device, Precision precision) {
   if (!device.host_reads_memory()) return CheckCudaPrecision(device, precision);
   if (precision == Precision::kTf32) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--precision tf32 needs a GPU (NVIDIA Ampere or newer), but this device is ",
-                     device.name(), "; omit it"));
+    return InvalidArgument("--precision tf32 needs a GPU (NVIDIA Ampere or newer), but this device is ",
+                           device.name(), "; omit it");
   }
   if (precision == Precision::kBFloat16 && BFloat16Support() == BFloat16::kNone) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--precision bfloat16 needs a CPU with AVX-512, which this device (", device.name(),
-                     ") lacks, or a GPU (NVIDIA Ampere or newer); omit it"));
+    return InvalidArgument("--precision bfloat16 needs a CPU with AVX-512, which this device (",
+                           device.name(), ") lacks, or a GPU (NVIDIA Ampere or newer); omit it");
   }
   return absl::OkStatus();
 }

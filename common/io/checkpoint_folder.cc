@@ -9,14 +9,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <utility>
+#include <functional>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/file_descriptor.h"
 #include "common/io/files.h"
 #include "common/io/json_object.h"
@@ -114,9 +114,8 @@ std::string WorkerFile(int rank) { return absl::StrCat("worker", rank, ".safeten
 
 std::vector<CheckpointPath> ListCheckpoints(const std::string& folder) {
   std::vector<CheckpointPath> found = StepFolders(folder, /*complete=*/true);
-  std::sort(found.begin(), found.end(), [](const CheckpointPath& a, const CheckpointPath& b) {
-    return std::pair(a.sequence, a.step) > std::pair(b.sequence, b.step);
-  });
+  std::ranges::sort(found, std::greater(),
+                    [](const CheckpointPath& p) { return std::pair(p.sequence, p.step); });
   return found;
 }
 
@@ -132,17 +131,16 @@ absl::Status OpenCheckpoints(const std::string& folder, int64_t sequence) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error || access(folder.c_str(), W_OK | X_OK) != 0) {
-    return absl::InvalidArgumentError(Tr("--checkpoint_dir: cannot write to $0: $1", folder,
-                                         Translation(error ? error.message() : strerror(errno))));
+    return InvalidArgument(Tr("--checkpoint_dir: cannot write to $0: $1", folder,
+                              Translation(error ? error.message() : strerror(errno))));
   }
   const std::vector<CheckpointPath> there = ListCheckpoints(folder);
   if (there.empty() || there.front().sequence <= sequence) {
     RemoveFrom(folder, kPartsPrefix, "");
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--checkpoint_dir ", folder, " contains a checkpoint of step ", there.front().step,
-                   " that this run does not continue; use --resume latest, or choose another folder"));
+  return InvalidArgument("--checkpoint_dir ", folder, " contains a checkpoint of step ", there.front().step,
+                         " that this run does not continue; use --resume latest, or choose another folder");
 }
 
 absl::StatusOr<std::string> MakePartsFolder(const std::string& folder) {
@@ -174,9 +172,7 @@ absl::Status SaveCheckpoint(const std::string& folder, int64_t step, const Check
   const std::string beside = absl::StrCat(path, kUnfinished);
   std::error_code error;
   fs::create_directories(beside, error);
-  if (error) {
-    return absl::UnavailableError(Tr("cannot write $0: $1", beside, Translation(error.message())));
-  }
+  if (error) return Unavailable(Tr("cannot write $0: $1", beside, Translation(error.message())));
   FolderSink sink(beside);
   absl::Status status = content(sink);
   if (status.ok()) status = sink.End();

@@ -7,7 +7,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
@@ -140,9 +139,8 @@ absl::Status CsvReader::ReadComment() {
   const auto delimiters = static_cast<size_t>(std::count(line.begin(), line.end(), delimiter_));
   const bool like_row = columns_.size() > 1 && delimiters + 1 == columns_.size() && IsDigit(line.back());
   if (!like_row || line.front() == ' ') return absl::OkStatus();
-  return Error(absl::StrCat("'#", line,
-                            "' is a comment or a row; write a space after the #, or quote the name: \"#",
-                            line.substr(0, line.find(delimiter_)), "\""));
+  return Error("'#", line, "' is a comment or a row; write a space after the #, or quote the name: \"#",
+               line.substr(0, line.find(delimiter_)), "\"");
 }
 
 absl::Status CsvReader::ReadFields(char delimiter) {
@@ -162,12 +160,10 @@ absl::Status CsvReader::ReadFields(char delimiter) {
       if (c != '"') field.text += c;
       open = c != '"';
     } else if (c == delimiter) {
-      if (fields_.size() == kMaxRowFields)
-        return Error(absl::StrCat("it has more than ", kMaxRowFields, " fields"));
+      if (fields_.size() == kMaxRowFields) return Error("it has more than ", kMaxRowFields, " fields");
       fields_.emplace_back();
     } else if (field.quoted) {
-      if (!IsSpace(c))
-        return Error(absl::StrCat("field ", fields_.size(), " has text after its closing quote"));
+      if (!IsSpace(c)) return Error("field ", fields_.size(), " has text after its closing quote");
     } else if (c == '"' && absl::StripAsciiWhitespace(field.text).empty()) {
       field = {.quoted = true};
       open = true;
@@ -185,13 +181,13 @@ absl::Status CsvReader::ReadFields(char delimiter) {
 
 absl::Status CsvReader::ReadHeader() {
   PSRING_ASSIGN_OR_RETURN(const bool any, NextRow());
-  return any ? NameColumns() : absl::InvalidArgumentError("it is empty; it needs a header");
+  return any ? NameColumns() : InvalidArgument("it is empty; it needs a header");
 }
 
 absl::Status CsvReader::NameColumns() {
   for (const CsvField& field : fields_) {
     if (std::find(columns_.begin(), columns_.end(), field.text) != columns_.end()) {
-      return Error(absl::StrCat("the column '", field.text, "' appears twice"));
+      return Error("the column '", field.text, "' appears twice");
     }
     columns_.push_back(field.text);
   }
@@ -201,10 +197,10 @@ absl::Status CsvReader::NameColumns() {
 absl::Status CsvReader::CheckColumns() {
   if (fields_.size() == columns_.size()) return absl::OkStatus();
   const bool more = fields_.size() > columns_.size();
-  return Error(absl::StrCat(
+  return Error(
       "it has ", fields_.size(), " fields; the header has ", columns_.size(),
       more ? absl::StrCat("; quote names that contain '", std::string(1, delimiter_), "' and ", kPlainNumbers)
-           : ""));
+           : "");
 }
 
 const CsvField& CsvReader::Field(absl::string_view column) const {
@@ -219,9 +215,8 @@ absl::StatusOr<double> CsvReader::Number(absl::string_view column, double least,
   const size_t at = field.text.find_first_of(",.");
   const char decimal = at == std::string::npos ? decimal_ : field.text[at];
   if (decimal_ != 0 && decimal != decimal_) {
-    return Error(absl::StrCat(column, " '", field.text, "' has a decimal ",
-                              decimal == ',' ? "comma" : "point", ", and a number above has a ",
-                              decimal == ',' ? "point" : "comma", "; ", kPlainNumbers));
+    return Error(column, " '", field.text, "' has a decimal ", decimal == ',' ? "comma" : "point",
+                 ", and a number above has a ", decimal == ',' ? "point" : "comma", "; ", kPlainNumbers);
   }
   decimal_ = decimal;
   return value;
@@ -252,28 +247,21 @@ absl::StatusOr<int64_t> CsvReader::WholeNumberIn(absl::string_view name, const C
 absl::Status CsvReader::NotANumber(absl::string_view name, const CsvField& field,
                                    absl::string_view range) const {
   constexpr size_t kMaxShownBytes = 80;
-  if (field.text.empty()) return Error(absl::StrCat(name, " is empty; it must be ", range));
+  if (field.text.empty()) return Error(name, " is empty; it must be ", range);
   const std::string shown = absl::StrReplaceAll(absl::string_view(field.text).substr(0, kMaxShownBytes),
                                                 {{"\n", " "}, {"\r", " "}});
   const bool separators = field.text.find_first_of(", '_\xC2\xE2") != std::string::npos ||  // also of UTF-8
                           std::count(field.text.begin(), field.text.end(), '.') > 1;
-  return Error(absl::StrCat(name, " '", shown, "' is not ", range, separators ? "; " : "",
-                            separators ? kPlainNumbers : ""));
+  return Error(name, " '", shown, "' is not ", range, separators ? "; " : "",
+               separators ? kPlainNumbers : "");
 }
 
 absl::Status CsvReader::ControlCharacter(char c) const {
-  return Error(absl::StrCat("it contains the control character ", static_cast<int>(c),
-                            "; save the file as text in UTF-8"));
+  return Error("it contains the control character ", static_cast<int>(c), "; save the file as text in UTF-8");
 }
 
-absl::Status CsvReader::TooLong() const {
-  return Error(absl::StrCat("it has more than ", kMaxRowBytes, " bytes"));
-}
+absl::Status CsvReader::TooLong() const { return Error("it has more than ", kMaxRowBytes, " bytes"); }
 
 absl::Status CsvReader::NotClosed() const { return Error("a quote is not closed"); }
-
-absl::Status CsvReader::Error(absl::string_view what) const {
-  return absl::InvalidArgumentError(absl::StrCat("line ", line_, ": ", what));
-}
 
 }  // namespace psring

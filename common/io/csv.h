@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/base/errors.h"
 
 namespace psring {
 
@@ -52,7 +53,10 @@ class CsvReader {
                                         int64_t most) const;
 
   // InvalidArgument: "line 5: " and `what`.
-  absl::Status Error(absl::string_view what) const;
+  template <typename... Parts>
+  absl::Status Error(const Parts&... what) const {
+    return InvalidArgument("line ", line_, ": ", what...);
+  }
 
  private:
   absl::Status ReadRecord();

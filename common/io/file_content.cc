@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/io/hash.h"
 
 namespace psring {
@@ -29,7 +30,7 @@ absl::StatusOr<FileContent> FileContent::Open(const std::string& path, SymbolicL
 }
 
 absl::Status FileContent::Read(uint64_t at, size_t bytes, void* to) const {
-  if (at > size_ || bytes > size_ - at) return absl::DataLossError("it ends early");
+  if (at > size_ || bytes > size_ - at) return DataLoss("it ends early");
   if (bytes_ != nullptr) {
     if (bytes > 0) std::memcpy(to, bytes_->data() + at, bytes);
     return absl::OkStatus();
@@ -39,7 +40,7 @@ absl::Status FileContent::Read(uint64_t at, size_t bytes, void* to) const {
     const ssize_t n = pread(file_->get(), next, bytes, static_cast<off_t>(at));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return FileError("read", path_);
-    if (n == 0) return absl::DataLossError("it ends early");
+    if (n == 0) return DataLoss("it ends early");
     next += n;
     at += static_cast<uint64_t>(n);
     bytes -= static_cast<size_t>(n);

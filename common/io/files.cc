@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "absl/strings/str_cat.h"
+#include "common/base/errors.h"
 #include "common/base/file_descriptor.h"
 #include "common/text/translate.h"
 
@@ -69,7 +69,7 @@ absl::Status ForceFolderToDisk(const std::string& path, bool with_files) {
       if (!file.valid()) return FileError("open", at->path());
       if (absl::Status forced = ForceToDisk(file.get(), at->path()); !forced.ok()) return forced;
     }
-    if (error) return absl::UnavailableError(Tr("cannot read $0: $1", path, Translation(error.message())));
+    if (error) return Unavailable(Tr("cannot read $0: $1", path, Translation(error.message())));
   }
   const FileDescriptor folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder.valid()) return FileError("open", path);

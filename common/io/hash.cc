@@ -1,7 +1,6 @@
 #include "common/io/hash.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "absl/strings/str_format.h"

@@ -2,10 +2,9 @@
 
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/io/json_text.h"
 
 namespace psring {
@@ -66,21 +65,19 @@ absl::StatusOr<JsonObject> JsonObject::Parse(const std::string& text, size_t mos
                                              const std::string& name) {
   const std::string begin = name.empty() ? "" : absl::StrCat(name, ": ");
   if (text.size() > most_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat(begin, text.size(), " bytes are more than ", most_bytes));
+    return InvalidArgument(begin, text.size(), " bytes are more than ", most_bytes);
   }
   if (ShapeOfJson(text).depth > kDeepest + 1) {
-    return absl::InvalidArgumentError(absl::StrCat(begin, "nested deeper than ", kDeepest, " levels"));
+    return InvalidArgument(begin, "nested deeper than ", kDeepest, " levels");
   }
   json document = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (document.is_discarded()) {
-    return absl::InvalidArgumentError(absl::StrCat(begin, "not a JSON object, or truncated"));
-  }
-  if (!document.is_object()) return absl::InvalidArgumentError(absl::StrCat(begin, "not a JSON object"));
+  if (document.is_discarded()) return InvalidArgument(begin, "not a JSON object, or truncated");
+  if (!document.is_object()) return InvalidArgument(begin, "not a JSON object");
   return JsonObject(std::make_shared<const json>(std::move(document)), name, "");
 }
 
 absl::Status JsonObject::Error(const std::string& key, const std::string& what) const {
-  return absl::InvalidArgumentError(absl::StrCat(name_, name_.empty() ? "" : ": ", path_, key, ": ", what));
+  return InvalidArgument(name_, name_.empty() ? "" : ": ", path_, key, ": ", what);
 }
 
 absl::Status JsonObject::Wrong(const std::string& key, const std::string& expected, const json& found) const {
@@ -96,8 +93,7 @@ std::vector<std::string> JsonObject::Keys() const {
 }
 
 absl::Status JsonObject::UnknownField(const std::string& key) const {
-  return absl::InvalidArgumentError(
-      absl::StrCat(name_, name_.empty() ? "" : ": ", "unknown field ", path_, Shown(key)));
+  return InvalidArgument(name_, name_.empty() ? "" : ": ", "unknown field ", path_, Shown(key));
 }
 
 absl::StatusOr<const json*> JsonObject::Field(const char* key) const {

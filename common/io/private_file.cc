@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/read_file.h"
 
 namespace psring {
@@ -24,23 +24,19 @@ bool IsOurGroup(gid_t group) {
 
 absl::Status CheckPrivate(const std::string& path, const std::string& what, const struct stat& file,
                           size_t most_bytes) {
-  const auto refused = [&](const std::string& why) {
-    return absl::FailedPreconditionError(absl::StrCat(what, " ", why));
-  };
+  const auto refused = [&](const auto&... why) { return FailedPrecondition(what, " ", why...); };
   if (!S_ISREG(file.st_mode)) return refused("is not a regular file");
   if (file.st_uid != geteuid() && file.st_uid != 0) {
-    return refused(absl::StrCat("belongs to user ", file.st_uid, ", and this process runs as user ",
-                                geteuid(), "; give it to this user"));
+    return refused("belongs to user ", file.st_uid, ", and this process runs as user ", geteuid(),
+                   "; give it to this user");
   }
   // Kubernetes mounts a Secret as root's, readable by the pod's group (fsGroup).
   const bool by_group = file.st_uid == 0 && (file.st_mode & S_IWGRP) == 0 && IsOurGroup(file.st_gid);
   if ((file.st_mode & (by_group ? S_IRWXO : S_IRWXO | S_IRWXG)) != 0) {
-    return refused(absl::StrCat("is accessible to other users; run: chmod 600 ", path,
-                                " (in Kubernetes: defaultMode: 0400)"));
+    return refused("is accessible to other users; run: chmod 600 ", path,
+                   " (in Kubernetes: defaultMode: 0400)");
   }
-  if (file.st_size > static_cast<off_t>(most_bytes)) {
-    return refused(absl::StrCat("is longer than ", most_bytes, " bytes"));
-  }
+  if (file.st_size > static_cast<off_t>(most_bytes)) return refused("is longer than ", most_bytes, " bytes");
   return absl::OkStatus();
 }
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/read_file.h"
 #include "common/io/json_text.h"
 
@@ -19,8 +19,6 @@ using Json = nlohmann::json;
 constexpr size_t kLengthBytes = 8;
 constexpr char kMetadata[] = "__metadata__";
 constexpr size_t kMaxNameBytes = 64;  // of a name in an error message
-
-absl::Status Damaged(const std::string& why) { return absl::DataLossError(why); }
 
 // A tensor's name, which may contain anything.
 std::string Quoted(const std::string& name) { return AsciiJsonText(Json(name.substr(0, kMaxNameBytes))); }
@@ -49,16 +47,9 @@ std::optional<uint64_t> Elements(const std::vector<int64_t>& shape, uint64_t mos
 // PyTorch's BatchNorm counts its batches in an integer, which nothing here reads.
 bool IsBatchCounter(const std::string& name) { return name.ends_with("num_batches_tracked"); }
 
-struct Place {
-  uint64_t begin = 0, end = 0;
-  std::string name;
-  std::vector<int64_t> shape;
-};
-
-absl::StatusOr<Place> ReadPlace(const std::string& name, const Json& json, uint64_t data_bytes) {
-  const auto bad = [&](const std::string& why) {
-    return Damaged(absl::StrCat("its tensor ", Quoted(name), " ", why));
-  };
+// Its place is that after the header.
+absl::StatusOr<StoredTensor> ReadTensor(const std::string& name, const Json& json, uint64_t data_bytes) {
+  const auto bad = [&](const std::string& why) { return DataLoss("its tensor ", Quoted(name), " ", why); };
   if (!json.is_object() || !json.contains("dtype") || !json.contains("shape") ||
       !json.contains("data_offsets") || !json["dtype"].is_string()) {
     return bad("has no dtype, shape and data_offsets");
@@ -66,45 +57,41 @@ absl::StatusOr<Place> ReadPlace(const std::string& name, const Json& json, uint6
   const std::string& type = json["dtype"].get_ref<const std::string&>();
   const bool is_counter = type == "I64" && IsBatchCounter(name);
   if (type != "F32" && !is_counter) {
-    return absl::UnimplementedError(
-        absl::StrCat("its tensor ", Quoted(name), " is of type ", Quoted(type), "; psring reads F32"));
+    return Unimplemented("its tensor ", Quoted(name), " is of type ", Quoted(type), "; psring reads F32");
   }
   const std::optional<std::vector<int64_t>> shape = Numbers(json["shape"]);
   const std::optional<std::vector<int64_t>> offsets = Numbers(json["data_offsets"]);
   if (!shape.has_value() || !offsets.has_value() || offsets->size() != 2)
     return bad("has an invalid shape or offsets");
-  Place place{.begin = static_cast<uint64_t>((*offsets)[0]),
-              .end = static_cast<uint64_t>((*offsets)[1]),
-              .name = name,
-              .shape = *shape};
-  if (place.begin > place.end || place.end > data_bytes) return bad("is outside the file");
-  const std::optional<uint64_t> count = Elements(place.shape, data_bytes);
-  if (!count.has_value() || place.end - place.begin != *count * (is_counter ? 8 : 4)) {
+  StoredTensor tensor{.name = name,
+                      .shape = *shape,
+                      .at = static_cast<uint64_t>((*offsets)[0]),
+                      .end = static_cast<uint64_t>((*offsets)[1])};
+  if (tensor.at > tensor.end || tensor.end > data_bytes) return bad("is outside the file");
+  const std::optional<uint64_t> count = Elements(tensor.shape, data_bytes);
+  if (!count.has_value() || tensor.end - tensor.at != *count * (is_counter ? 8 : 4)) {
     return bad("does not have as many values as its shape");
   }
-  return place;
+  return tensor;
 }
 
 // Ordered by offset, from the JSON header and the number of bytes after it.
-absl::StatusOr<std::vector<Place>> PlacesIn(const std::string& text, uint64_t data_bytes) {
+absl::StatusOr<std::vector<StoredTensor>> TensorsIn(const std::string& text, uint64_t data_bytes) {
   const Json header = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!header.is_object()) return Damaged("its header is not a JSON object");
-  std::vector<Place> places;
+  if (!header.is_object()) return DataLoss("its header is not a JSON object");
+  std::vector<StoredTensor> tensors;
   for (const auto& [name, json] : header.items()) {
     if (name == kMetadata) continue;
-    PSRING_ASSIGN_OR_RETURN(Place place, ReadPlace(name, json, data_bytes));
-    places.push_back(std::move(place));
+    PSRING_ASSIGN_OR_RETURN(tensors.emplace_back(), ReadTensor(name, json, data_bytes));
   }
-  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
-    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
-  });
+  std::ranges::sort(tensors, {}, [](const StoredTensor& t) { return std::pair(t.at, t.end); });
   uint64_t end = 0;
-  for (const Place& place : places) {
-    if (place.begin != end) return Damaged("its tensors overlap or have gaps");
-    end = place.end;
+  for (const StoredTensor& tensor : tensors) {
+    if (tensor.at != end) return DataLoss("its tensors overlap or have gaps");
+    end = tensor.end;
   }
-  if (end < data_bytes) return Damaged("it has bytes that belong to no tensor");
-  return places;
+  if (end < data_bytes) return DataLoss("it has bytes that belong to no tensor");
+  return tensors;
 }
 
 }  // namespace
@@ -149,18 +136,17 @@ absl::StatusOr<std::vector<StoredTensor>> FindTensors(const FileContent& file) {
   uint64_t header_bytes = 0;
   for (size_t i = 0; i < kLengthBytes; ++i) header_bytes |= uint64_t{length[i]} << (8 * i);
   const uint64_t rest = file.size() - kLengthBytes;
-  if (header_bytes > rest) return Damaged("it is truncated, or not a safetensors file");
+  if (header_bytes > rest) return DataLoss("it is truncated, or not a safetensors file");
   if (header_bytes > kMaxTextBytes) {
-    return Damaged(absl::StrCat("its header has ", header_bytes, " bytes; the limit is ", kMaxTextBytes));
+    return DataLoss("its header has ", header_bytes, " bytes; the limit is ", kMaxTextBytes);
   }
   std::string header(static_cast<size_t>(header_bytes), 0);
   PSRING_RETURN_IF_ERROR(file.Read(kLengthBytes, header.size(), header.data()));
-  PSRING_ASSIGN_OR_RETURN(const std::vector<Place> places, PlacesIn(header, rest - header_bytes));
-  std::vector<StoredTensor> tensors;
-  for (const Place& place : places) {
-    if (IsBatchCounter(place.name)) continue;
-    tensors.push_back(
-        {.name = place.name, .shape = place.shape, .at = kLengthBytes + header_bytes + place.begin});
+  PSRING_ASSIGN_OR_RETURN(std::vector<StoredTensor> tensors, TensorsIn(header, rest - header_bytes));
+  std::erase_if(tensors, [](const StoredTensor& tensor) { return IsBatchCounter(tensor.name); });
+  for (StoredTensor& tensor : tensors) {
+    tensor.at += kLengthBytes + header_bytes;
+    tensor.end += kLengthBytes + header_bytes;
   }
   return tensors;
 }

@@ -34,7 +34,7 @@ std::string SafetensorsHeader(const std::vector<TensorShape>& tensors,
 struct StoredTensor {
   std::string name;
   std::vector<int64_t> shape;
-  uint64_t at = 0;  // the byte of the file where its values begin, which fit the shape
+  uint64_t at = 0, end = 0;  // of the bytes of the file that are its values, which fit the shape
 };
 // Accepts any bytes: DataLoss says in one line what is wrong (truncated, not JSON, an offset outside of the
 // file, a shape that does not fit, overlapping tensors), Unimplemented names a tensor of another type.

@@ -1,7 +1,7 @@
 #include "common/measure/arrivals.h"
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/read_file.h"
 #include "common/io/json_object.h"
 #include "nlohmann/json.hpp"
@@ -43,12 +43,10 @@ std::string ToBytes(const Arrivals& arrivals) {
 
 absl::StatusOr<Arrivals> ArrivalsFromBytes(const std::string& bytes) {
   const size_t end = bytes.find('\n');
-  if (end == std::string::npos) return absl::InvalidArgumentError(kNotArrivals);
+  if (end == std::string::npos) return InvalidArgument(kNotArrivals);
   PSRING_ASSIGN_OR_RETURN(const JsonObject json,
                           JsonObject::Parse(bytes.substr(0, end), kMaxTextBytes, "the record of arrivals"));
-  if (json.Text("format", sizeof(kFormat)).value_or("") != kFormat) {
-    return absl::InvalidArgumentError(kNotArrivals);
-  }
+  if (json.Text("format", sizeof(kFormat)).value_or("") != kFormat) return InvalidArgument(kNotArrivals);
   Arrivals arrivals;
   PSRING_ASSIGN_OR_RETURN(arrivals.consistency, json.Text("consistency", kMaxConsistencyBytes));
   PSRING_ASSIGN_OR_RETURN(arrivals.workers, json.WholeNumber("workers", 1, kMaxWorkers));
@@ -58,22 +56,19 @@ absl::StatusOr<Arrivals> ArrivalsFromBytes(const std::string& bytes) {
                           json.WholeNumbers("updates", kMaxBuckets, 0, INT64_MAX));
   for (const int64_t count : counts) {
     const auto updates = static_cast<size_t>(count);
-    if (updates > (bytes.size() - at) / width) {
-      return absl::InvalidArgumentError("the record of arrivals is truncated");
-    }
+    if (updates > (bytes.size() - at) / width) return InvalidArgument("the record of arrivals is truncated");
     auto& bucket = arrivals.updates.emplace_back();
     bucket.reserve(updates);
     for (size_t i = 0; i < updates; ++i, at += width) {
       int worker = static_cast<unsigned char>(bytes[at]);
       if (width == 2) worker |= static_cast<unsigned char>(bytes[at + 1]) << 8;
       if (worker >= arrivals.workers) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("the record of arrivals names worker ", worker, " of ", arrivals.workers));
+        return InvalidArgument("the record of arrivals names worker ", worker, " of ", arrivals.workers);
       }
       bucket.push_back(static_cast<uint16_t>(worker));
     }
   }
-  if (at != bytes.size()) return absl::InvalidArgumentError("the record of arrivals is too long");
+  if (at != bytes.size()) return InvalidArgument("the record of arrivals is too long");
   return arrivals;
 }
 

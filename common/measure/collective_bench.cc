@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "common/base/errors.h"
 #include "common/cli/command_line.h"
 #include "common/io/json_text.h"
 #include "common/measure/collective_table.h"
@@ -211,8 +211,7 @@ absl::StatusOr<std::vector<Samples>> SamplesOf(const std::vector<std::string>& t
       if (!absl::SimpleAtod(field, &row.emplace_back())) row.clear();
     }
     if (row.size() != calls.size() * turns) {
-      return absl::InternalError(
-          absl::StrCat("rank ", rank, " sent ", row.size(), " times instead of ", calls.size() * turns));
+      return Internal("rank ", rank, " sent ", row.size(), " times instead of ", calls.size() * turns);
     }
   }
   std::vector<Samples> samples;

@@ -1,7 +1,6 @@
 #include "common/measure/records.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <concepts>
 #include <cstdlib>
@@ -11,11 +10,12 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/read_file.h"
 #include "common/io/json_object.h"
 #include "common/io/json_text.h"
+#include "common/text/units.h"
 #include "nlohmann/json.hpp"
 
 namespace psring {
@@ -158,20 +158,14 @@ class ObjectWriter {
   void Value(double value) {
     // JSON has neither infinity nor NaN, and a diverged loss is one of them.
     if (std::isfinite(value)) {
-      Digits(value);
+      text_ += ShortestText(value);
     } else {
       text_ += "null";
     }
   }
   template <std::integral T>
   void Value(T value) {
-    Digits(value);
-  }
-  // The shortest text that reads back as the same value.
-  template <typename T>
-  void Digits(T value) {
-    char digits[32];
-    text_.append(digits, std::to_chars(digits, digits + sizeof(digits), value).ptr);
+    text_ += ShortestText(value);
   }
   void Value(const std::string& value) { text_ += JsonText(Json(value)); }
   template <typename T>
@@ -295,8 +289,8 @@ absl::StatusOr<RankResult> RankResultFromJson(const std::string& text) {
   if (!result.ok()) return result;
   for (const int64_t elements : result->bucket_elements) {
     if (elements >= 0 && elements <= kMaxBucketElements) continue;
-    return absl::InvalidArgumentError(absl::StrCat("rank result: bucket_elements: expected from 0 to ",
-                                                   kMaxBucketElements, ", found ", elements));
+    return InvalidArgument("rank result: bucket_elements: expected from 0 to ", kMaxBucketElements,
+                           ", found ", elements);
   }
   return result;
 }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/read_file.h"
 #include "common/io/json_object.h"
 #include "nlohmann/json.hpp"
@@ -32,7 +32,7 @@ std::string ToJson(const StepTimes& times) {
 absl::StatusOr<StepTimes> StepTimesFromJson(const std::string& text) {
   PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMaxRecordBytes));
   PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> workers, json.Objects("workers", kMaxWorkersTimed));
-  if (workers.empty()) return absl::InvalidArgumentError("workers: none has step times");
+  if (workers.empty()) return InvalidArgument("workers: none has step times");
   StepTimes times;
   for (const JsonObject& worker : workers) {
     WorkerTimes& read = times.workers.emplace_back();
@@ -41,8 +41,8 @@ absl::StatusOr<StepTimes> StepTimesFromJson(const std::string& text) {
     PSRING_ASSIGN_OR_RETURN(read.exchange_ms, worker.Numbers("exchange_ms", kMaxSteps, 0, kMaxMs));
     if (read.steps() == 0 || read.other_ms.size() != read.steps() ||
         read.exchange_ms.size() != read.steps()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "worker ", times.workers.size() - 1, " has no steps, or different numbers of times of each kind"));
+      return InvalidArgument("worker ", times.workers.size() - 1,
+                             " has no steps, or different numbers of times of each kind");
     }
   }
   return times;

@@ -26,8 +26,7 @@ std::string WithoutNumber(const std::string& action) {
 std::string NameOf(const TraceSpan& span) { return span.action.empty() ? SpanName(span.kind) : span.action; }
 
 std::vector<PlacedSpan> Place(std::vector<TraceSpan> spans) {
-  std::stable_sort(spans.begin(), spans.end(),
-                   [](const TraceSpan& a, const TraceSpan& b) { return a.begin_ns < b.begin_ns; });
+  std::ranges::stable_sort(spans, {}, &TraceSpan::begin_ns);
   std::map<SpanKind, std::vector<int64_t>> lane_ends;
   std::map<std::string, int> message_lanes;
   std::vector<PlacedSpan> placed;

@@ -5,8 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
-#include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/text/peer_text.h"
 
 namespace psring {
@@ -36,7 +35,7 @@ absl::StatusOr<HostPort> ParseAddress(const std::string& text) {
   const size_t colon = where.rfind(':');
   if (colon == std::string::npos || colon == 0 || address.token.size() > kMaxTokenBytes ||
       !absl::SimpleAtoi(where.substr(colon + 1), &address.port) || address.port < 0 || address.port > 65535) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", PeerText(where), "\" is not host:port"));
+    return InvalidArgument("\"", PeerText(where), "\" is not host:port");
   }
   address.host = WithoutBrackets(where.substr(0, colon));
   return address;
@@ -77,7 +76,7 @@ absl::StatusOr<AddressList> ResolveHost(const std::string& host, int port) {
   addrinfo* found = nullptr;
   const int error = ::getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found);
   if (error == 0) return AddressList(found, ::freeaddrinfo);
-  return absl::InvalidArgumentError(absl::StrCat("host '", host, "': ", ::gai_strerror(error)));
+  return InvalidArgument("host '", host, "': ", ::gai_strerror(error));
 }
 
 }  // namespace psring

@@ -5,15 +5,13 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/base/check.h"
-#include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/net/address.h"
 #include "common/net/random_token.h"
 
@@ -102,12 +100,12 @@ uint8_t PurposeByte(Purpose purpose, bool with_tls) {
 }
 
 absl::Status NotPsring(const std::string& server) {
-  return absl::FailedPreconditionError(absl::StrCat(server, " is not psring; check the address"));
+  return FailedPrecondition(server, " is not psring; check the address");
 }
 
 absl::Status OtherSecret(const std::string& server) {
-  return absl::PermissionDeniedError(absl::StrCat(
-      server, " does not have this job's secret; give all processes the same ", kSecretFileVariable));
+  return PermissionDenied(server, " does not have this job's secret; give all processes the same ",
+                          kSecretFileVariable);
 }
 
 // Receives a message of the server; ends at the first byte that is not `begin`.
@@ -118,9 +116,7 @@ absl::Status Receive(MemberSocket& socket, MonotonicTime deadline, const std::st
   for (size_t received = 0; received < sizeof message;) {
     // A local socket keeps messages apart, so one call reads the entire message.
     const absl::StatusOr<size_t> got = socket.Receive(bytes + received, sizeof message - received);
-    if (!got.ok()) {
-      return absl::UnavailableError(absl::StrCat(server, " closed the connection during authentication"));
-    }
+    if (!got.ok()) return Unavailable(server, " closed the connection during authentication");
     received += *got;
     if (std::memcmp(bytes, begin.data(), std::min(received, begin.size())) != 0) return NotPsring(server);
     if (*got == 0) PSRING_RETURN_IF_ERROR(AwaitSocket(socket.fd(), POLLIN, deadline, server));
@@ -141,14 +137,12 @@ absl::StatusOr<Hello> Greet(MemberSocket& socket, const JobSecret& key, uint8_t 
   if (answer.version == kVersion && answer.purpose == kOtherSecret) return OtherSecret(server);
   if (answer.version == kVersion && (answer.purpose ^ purpose) == kTlsBit) {
     const bool encrypts = (answer.purpose & kTlsBit) != 0;
-    return absl::FailedPreconditionError(absl::StrCat(server,
-                                                      encrypts
-                                                          ? " uses --tls, and this process does not; "
-                                                          : " does not use --tls, and this process does; ",
-                                                      kSameTls));
+    return FailedPrecondition(server,
+                              encrypts ? " uses --tls, and this process does not; "
+                                       : " does not use --tls, and this process does; ",
+                              kSameTls);
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat(server, " is another version or another service of psring; check the address"));
+  return FailedPrecondition(server, " is another version or another service of psring; check the address");
 }
 
 // The rest: both sides prove that they have `key` and know the other's nonce.
@@ -194,8 +188,7 @@ std::string NewListenerToken() {
 
 absl::Status CheckCredentials(const Credentials& credentials) {
   if (credentials.secret.is_set()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      "this process has no job secret, so it cannot authenticate connections");
+  return FailedPrecondition("this process has no job secret, so it cannot authenticate connections");
 }
 
 absl::Status AuthenticateTo(int socket, const Credentials& credentials, const std::string& server,

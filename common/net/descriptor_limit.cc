@@ -2,7 +2,7 @@
 
 #include <sys/resource.h>
 
-#include "absl/strings/str_cat.h"
+#include "common/base/errors.h"
 
 namespace psring {
 namespace {
@@ -43,9 +43,8 @@ absl::Status AllowDescriptors(int64_t needed, const std::string& whose) {
   limit.rlim_cur = limit.rlim_max;
   (void)setrlimit(RLIMIT_NOFILE, &limit);
   if (limit.rlim_cur >= static_cast<rlim_t>(needed)) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("this process may open ", limit.rlim_cur, " files, and ",
-                                                    whose, " need about ", needed, "; run: ulimit -n ",
-                                                    needed));
+  return FailedPrecondition("this process may open ", limit.rlim_cur, " files, and ", whose, " need about ",
+                            needed, "; run: ulimit -n ", needed);
 }
 
 }  // namespace psring

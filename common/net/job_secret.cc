@@ -12,8 +12,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/file_descriptor.h"
 #include "common/io/private_file.h"
 #include "common/net/random_token.h"
@@ -25,9 +25,9 @@ namespace {
 constexpr size_t kMaxFileBytes = 4096;
 
 absl::Status CannotUse(const std::string& why) {
-  return absl::FailedPreconditionError(absl::StrCat(
+  return FailedPrecondition(
       why, "; set ", kSecretFileVariable,
-      " to a file of mode 0600 with 32 hexadecimal digits, the same for all processes of the job"));
+      " to a file of mode 0600 with 32 hexadecimal digits, the same for all processes of the job");
 }
 
 absl::Status CannotCreate(const std::string& path) {
@@ -42,8 +42,7 @@ absl::StatusOr<JobSecret> ReadSecretFile(const std::string& path) {
   PSRING_RETURN_IF_ERROR(text.status());
   absl::StatusOr<JobSecret> secret = JobSecret::FromHex(absl::StripAsciiWhitespace(*text));
   if (secret.ok()) return secret;
-  return absl::FailedPreconditionError(
-      absl::StrCat("the job's secret in ", path, " ", secret.status().message()));
+  return FailedPrecondition("the job's secret in ", path, " ", secret.status().message());
 }
 
 // Existing folders keep their modes.
@@ -86,7 +85,7 @@ absl::StatusOr<JobSecret> JobSecret::FromHex(absl::string_view text) {
   JobSecret secret;
   if (text.size() != 2 * secret.bytes_.size() ||
       !std::all_of(text.begin(), text.end(), absl::ascii_isxdigit)) {
-    return absl::InvalidArgumentError("is not 32 hexadecimal digits");
+    return InvalidArgument("is not 32 hexadecimal digits");
   }
   std::memcpy(secret.bytes_.data(), absl::HexStringToBytes(text).data(), secret.bytes_.size());
   secret.set_ = true;
@@ -126,13 +125,12 @@ absl::StatusOr<JobSecret> LoadJobSecret(const GetEnv& get_env) {
   if (const std::string text = get_env(kSecretVariable).value_or(""); !text.empty()) {
     absl::StatusOr<JobSecret> secret = JobSecret::FromHex(text);
     if (secret.ok()) return secret;
-    return absl::InvalidArgumentError(absl::StrCat(kSecretVariable, " ", secret.status().message()));
+    return InvalidArgument(kSecretVariable, " ", secret.status().message());
   }
   if (const std::string path = get_env(kSecretFileVariable).value_or(""); !path.empty()) {
     absl::StatusOr<JobSecret> secret = ReadSecretFile(path);
     if (!absl::IsNotFound(secret.status())) return secret;
-    return absl::FailedPreconditionError(
-        absl::StrCat(kSecretFileVariable, " names ", path, ", and there is no such file"));
+    return FailedPrecondition(kSecretFileVariable, " names ", path, ", and there is no such file");
   }
   std::string config = get_env("XDG_CONFIG_HOME").value_or("");
   if (config.empty()) {

@@ -12,9 +12,8 @@
 #include <cstring>
 #include <deque>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/measure/trace.h"
 
 namespace psring {
@@ -93,7 +92,7 @@ LinkShaper::~LinkShaper() {
 absl::StatusOr<FileDescriptor> LinkShaper::Wrap(FileDescriptor tcp) {
   int sockets[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sockets) != 0) {
-    return absl::UnavailableError(absl::StrCat("cannot open a socket: ", strerror(errno)));
+    return Unavailable("cannot open a socket: ", strerror(errno));
   }
   FileDescriptor theirs(sockets[0]);
   fcntl(tcp.get(), F_SETFL, fcntl(tcp.get(), F_GETFL) | O_NONBLOCK);

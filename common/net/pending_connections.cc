@@ -10,9 +10,9 @@
 #include <map>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/net/authentication.h"
 
 namespace psring {
@@ -77,8 +77,8 @@ absl::StatusOr<std::vector<PendingConnections::Member>> PendingConnections::Wait
     for (size_t i = 0; i < listeners.size() && ready > 0; ++i) {
       if (waits[i].revents == 0) continue;
       const bool is_shut_down = (waits[i].revents & POLLHUP) != 0;
-      const absl::Status accepted = is_shut_down ? absl::CancelledError("the listener was shut down")
-                                                 : Accept(listeners[i], i, members);
+      const absl::Status accepted =
+          is_shut_down ? Cancelled("the listener was shut down") : Accept(listeners[i], i, members);
       if (!accepted.ok() && members.empty()) return accepted;
     }
     if (!members.empty() || now >= deadline) return members;
@@ -117,9 +117,7 @@ absl::Status PendingConnections::Accept(int listener, size_t index, std::vector<
     const bool exhausted = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
     if (!socket.valid() && (!exhausted || (pending_.empty() && !members.empty()))) return absl::OkStatus();
     if (!socket.valid()) {
-      if (pending_.empty()) {
-        return absl::ResourceExhaustedError(SystemError("cannot accept a connection").message());
-      }
+      if (pending_.empty()) return ResourceExhausted(SystemError("cannot accept a connection").message());
       const auto closed = Replaceable();
       Reject(closed);
       pending_.erase(closed);

@@ -5,7 +5,6 @@
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/deadline.h"
 #include "common/net/address.h"
 
 namespace psring {

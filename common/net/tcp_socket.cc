@@ -12,10 +12,9 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/base/check.h"
-#include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/net/address.h"
 
 namespace psring {
@@ -34,7 +33,7 @@ absl::StatusOr<FileDescriptor> Listen(const addrinfo& address, const std::string
   if (bind(fd.get(), address.ai_addr, address.ai_addrlen) == 0 && listen(fd.get(), SOMAXCONN) == 0) return fd;
   const bool is_used = errno == EADDRINUSE;
   const absl::Status failed = SystemError(what);
-  return is_used ? absl::AlreadyExistsError(failed.message()) : failed;
+  return is_used ? AlreadyExists(failed.message()) : failed;
 }
 
 absl::StatusOr<FileDescriptor> Connect(const addrinfo& address, const std::string& what,
@@ -60,9 +59,7 @@ absl::StatusOr<FileDescriptor> Connect(const addrinfo& address, const std::strin
 
 }  // namespace
 
-absl::Status SystemError(const std::string& what) {
-  return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
-}
+absl::Status SystemError(const std::string& what) { return Unavailable(what, ": ", std::strerror(errno)); }
 
 int PollTimeoutMs(MonotonicTime deadline) {
   const int64_t ms = absl::ToInt64Milliseconds(deadline - MonotonicNow() + absl::Microseconds(999));
@@ -75,8 +72,7 @@ absl::Status AwaitSocket(int fd, short events, MonotonicTime deadline, const std
     const int ready = poll(&waiting, 1, PollTimeoutMs(deadline));
     if (ready > 0) return absl::OkStatus();
     if (ready < 0 && errno != EINTR) return SystemError(what);
-    if (MonotonicNow() >= deadline)
-      return absl::DeadlineExceededError(absl::StrCat(what, ": no answer in time"));
+    if (MonotonicNow() >= deadline) return DeadlineExceeded(what, ": no answer in time");
   }
 }
 
@@ -149,7 +145,7 @@ absl::Status ReceiveAll(MemberSocket& socket, void* data, size_t bytes, Monotoni
   char* next = static_cast<char*>(data);
   while (bytes > 0) {
     const absl::StatusOr<size_t> got = socket.Receive(next, bytes);
-    if (!got.ok()) return absl::UnavailableError(absl::StrCat(from, ": ", got.status().message()));
+    if (!got.ok()) return Unavailable(from, ": ", got.status().message());
     next += *got;
     bytes -= *got;
     if (bytes > 0) PSRING_RETURN_IF_ERROR(AwaitSocket(socket.fd(), POLLIN, deadline, from));

@@ -12,11 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
-#include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/base/wall_time.h"
 #include "common/net/tcp_socket.h"
 #include "common/net/tls/socket_bio.h"
@@ -39,7 +37,7 @@ absl::StatusOr<SslContextPtr> NewContext() {
       SSL_CTX_set_ciphersuites(
           ssl, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256") != 1) {
     ERR_clear_error();
-    return absl::UnavailableError("--tls: this OpenSSL has no TLS 1.3");
+    return Unavailable("--tls: this OpenSSL has no TLS 1.3");
   }
   SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
   // Each connection has its own handshake: no session is resumed.
@@ -96,7 +94,7 @@ absl::StatusOr<std::shared_ptr<TlsContext>> TlsContext::Make(const std::string& 
     used = X509_STORE_add_cert(store, state->job->certificate.get()) == 1 && state->NewSsl() != nullptr;
   } else {
     const std::vector<std::string> paths = absl::StrSplit(choice, ',');
-    if (paths.size() != 3) return absl::InvalidArgumentError("--tls: give auto or CERT,KEY,CA");
+    if (paths.size() != 3) return InvalidArgument("--tls: give auto or CERT,KEY,CA");
     PSRING_ASSIGN_OR_RETURN(LoadedCertificates site, LoadCertificates(paths[0], paths[1], paths[2]));
     for (const CertificatePtr& authority : site.authorities) {
       used = used && X509_STORE_add_cert(store, authority.get()) == 1;
@@ -113,7 +111,7 @@ absl::StatusOr<std::shared_ptr<TlsContext>> TlsContext::Make(const std::string& 
                                 ? ERR_reason_error_string(ERR_peek_last_error())
                                 : "out of memory";
     ERR_clear_error();
-    return absl::FailedPreconditionError(absl::StrCat("--tls: OpenSSL does not accept it: ", why));
+    return FailedPrecondition("--tls: OpenSSL does not accept it: ", why);
   }
   return std::shared_ptr<TlsContext>(new TlsContext(std::move(state)));
 }
@@ -150,8 +148,7 @@ TlsHandshake::TlsHandshake(std::shared_ptr<TlsContext> context, Role role, FileD
 TlsHandshake::~TlsHandshake() = default;
 
 absl::StatusOr<bool> TlsHandshake::Advance() {
-  const absl::Status no_memory =
-      absl::ResourceExhaustedError("cannot be encrypted: this process has too little memory");
+  const absl::Status no_memory = ResourceExhausted("cannot be encrypted: this process has too little memory");
   ERR_clear_error();
   if (ssl_ == nullptr) return no_memory;
   if (stage_ != Stage::kReady) {
@@ -192,21 +189,21 @@ absl::Status TlsHandshake::Explain(int result) {
       break;
     default:
       ERR_clear_error();
-      return absl::UnavailableError(kClosed);
+      return Unavailable(kClosed);
   }
   const unsigned long error = ERR_peek_last_error();  // the earlier ones are its details
   const int reason = ERR_GET_REASON(error);
   const char* const text = ERR_reason_error_string(error);
   const std::string why = text != nullptr ? text : absl::StrCat("reason ", reason);
   ERR_clear_error();
-  if (reason == SSL_R_UNEXPECTED_EOF_WHILE_READING) return absl::UnavailableError(kClosed);
+  if (reason == SSL_R_UNEXPECTED_EOF_WHILE_READING) return Unavailable(kClosed);
   const int alert = reason - SSL_AD_REASON_OFFSET;
   const bool is_theirs = reason == SSL_R_CERTIFICATE_VERIFY_FAILED;
   if (is_theirs || IsAboutCertificates(alert)) return Rejected(is_theirs, why);
   if (reason == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE) {
-    return absl::PermissionDeniedError(absl::StrCat("has sent no certificate; ", kSameTls));
+    return PermissionDenied("has sent no certificate; ", kSameTls);
   }
-  return absl::FailedPreconditionError(absl::StrCat("does not agree on TLS 1.3 (", why, ")"));
+  return FailedPrecondition("does not agree on TLS 1.3 (", why, ")");
 }
 
 absl::Status TlsHandshake::Rejected(bool is_theirs, const std::string& why) const {
@@ -214,15 +211,14 @@ absl::Status TlsHandshake::Rejected(bool is_theirs, const std::string& why) cons
   const std::string reason =
       is_theirs ? X509_verify_cert_error_string(SSL_get_verify_result(ssl_.get())) : why;
   if (state.is_auto()) {
-    return absl::PermissionDeniedError(absl::StrCat("has another job's secret or another --tls (", reason,
-                                                    "); give all processes the same ", kSecretFileVariable,
-                                                    " and --tls auto"));
+    return PermissionDenied("has another job's secret or another --tls (", reason,
+                            "); give all processes the same ", kSecretFileVariable, " and --tls auto");
   }
-  return absl::PermissionDeniedError(
-      is_theirs ? absl::StrCat("has a certificate that ", state.authority, " does not accept (", reason,
-                               "); give all processes certificates of the same CA")
-                : absl::StrCat("does not accept this process's certificate (", reason,
-                               "); give all processes certificates of the same CA"));
+  return PermissionDenied(is_theirs
+                              ? absl::StrCat("has a certificate that ", state.authority, " does not accept (",
+                                             reason, "); give all processes certificates of the same CA")
+                              : absl::StrCat("does not accept this process's certificate (", reason,
+                                             "); give all processes certificates of the same CA"));
 }
 
 MemberSocket TlsHandshake::Take() {
@@ -237,9 +233,7 @@ absl::StatusOr<TlsHandshake> EncryptTo(FileDescriptor socket, const std::shared_
   TlsHandshake handshake(context, TlsHandshake::Role::kClient, std::move(socket));
   while (true) {
     const absl::StatusOr<bool> complete = handshake.Advance();
-    if (!complete.ok()) {
-      return absl::Status(complete.status().code(), absl::StrCat(server, " ", complete.status().message()));
-    }
+    if (!complete.ok()) return Prefixed(complete.status(), server, " ");
     if (*complete) return handshake;
     PSRING_RETURN_IF_ERROR(AwaitSocket(handshake.socket(), handshake.events(), deadline, server));
   }

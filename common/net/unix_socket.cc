@@ -3,15 +3,13 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
-#include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/net/tcp_socket.h"
 
 namespace psring {
@@ -31,7 +29,7 @@ struct Address {
 absl::StatusOr<Address> AddressOf(const std::string& name) {
   Address result;
   if (name.empty() || name.size() + 1 > sizeof(result.address.sun_path)) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", name, "\" is not a valid name for a socket"));
+    return InvalidArgument("\"", name, "\" is not a valid name for a socket");
   }
   result.address.sun_family = AF_UNIX;
   std::memcpy(result.address.sun_path + 1, name.data(), name.size());  // a leading 0 makes it abstract
@@ -125,9 +123,9 @@ absl::StatusOr<UnixSocket::Message> UnixSocket::Receive(MonotonicTime deadline) 
       result.files.emplace_back(fd);
     }
   }
-  if (bytes == 0) return absl::UnavailableError("the other side has closed its local socket");
+  if (bytes == 0) return Unavailable("the other side has closed its local socket");
   if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
-    return absl::InvalidArgumentError("the message is too long for a local socket");
+    return InvalidArgument("the message is too long for a local socket");
   }
   result.text.resize(static_cast<size_t>(bytes));
   return result;

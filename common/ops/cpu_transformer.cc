@@ -41,9 +41,7 @@ PSRING_INLINE void Normalize(const LayerNormShape& s, const T* __restrict x, con
     float square = SumOfLanes(squares);
     for (size_t c = whole; c < width; ++c) square += (Load(x[c]) - mean) * (Load(x[c]) - mean);
     const float inverse = 1.0f / std::sqrt(square / static_cast<float>(width) + s.epsilon);
-    for (size_t c = 0; c < width; ++c) {
-      y[c] = Store<T>((Load(x[c]) - mean) * inverse * weight[c] + bias[c]);
-    }
+    for (size_t c = 0; c < width; ++c) y[c] = Store<T>((Load(x[c]) - mean) * inverse * weight[c] + bias[c]);
     statistics[row] = mean;
     statistics[rows + row] = inverse;
   }

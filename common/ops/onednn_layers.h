@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "common/base/errors.h"
 #include "common/ops/onednn_kernel.h"
 #include "common/ops/ops_common.h"
 
@@ -73,7 +73,7 @@ class Layers {
         if (layer == nullptr) layer = std::make_unique<Layer>(shape, workplace_);
         work(*layer);
       } catch (const dnnl::error& error) {
-        return absl::InternalError(absl::StrCat("oneDNN: ", NameOf(shape), ": ", error.what()));
+        return Internal("oneDNN: ", NameOf(shape), ": ", error.what());
       }
       return absl::OkStatus();
     });

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/ops/cpu_ops.h"
 #include "common/ops/onednn_layers.h"
 #include "common/ops/step_products.h"
@@ -56,7 +56,7 @@ class OneDnnProducts : public StepProducts {
     try {
       for (const onednn::Call& call : calls_) call.kernel->Run(call.arguments);
     } catch (const dnnl::error& error) {
-      return absl::InternalError(absl::StrCat("oneDNN: ", error.what()));
+      return Internal("oneDNN: ", error.what());
     }
     ops_.workplace().Record(&calls_);
     return absl::OkStatus();

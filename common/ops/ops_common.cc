@@ -1,7 +1,7 @@
 #include "common/ops/ops_common.h"
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 
 namespace psring {
 
@@ -67,18 +67,17 @@ void CheckTypes(DType type, std::initializer_list<ConstSpan> spans) {
 int RowsOfAll(const EmbeddingShape& shape) { return shape.all > 0 ? shape.all : shape.rows; }
 
 absl::Status IndexOutside(const EmbeddingShape& shape, int position, int32_t index) {
-  return absl::InvalidArgumentError(absl::StrCat("embedding: index ", index, " at position ", position,
-                                                 " is outside a table of ", RowsOfAll(shape), " rows"));
+  return InvalidArgument("embedding: index ", index, " at position ", position, " is outside a table of ",
+                         RowsOfAll(shape), " rows");
 }
 
 absl::Status RowOutside(int rows, int lookup, int32_t row) {
-  return absl::InvalidArgumentError(absl::StrCat("table: row ", row, " of lookup ", lookup,
-                                                 " of the batch is outside a table of ", rows, " rows"));
+  return InvalidArgument("table: row ", row, " of lookup ", lookup, " of the batch is outside a table of ",
+                         rows, " rows");
 }
 
 absl::Status LabelOutside(int classes, int row, int32_t label) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("loss: label ", label, " of row ", row, " is none of ", classes, " classes"));
+  return InvalidArgument("loss: label ", label, " of row ", row, " is none of ", classes, " classes");
 }
 
 void CheckPool(const PoolShape& shape, size_t pooled, size_t full) {
@@ -97,8 +96,7 @@ absl::StatusOr<Precision> ParsePrecision(const std::string& name) {
   if (name == "float32") return Precision::kFloat32;
   if (name == "tf32") return Precision::kTf32;
   if (name == "bfloat16") return Precision::kBFloat16;
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown precision '", name, "'; use float32, tf32 or bfloat16"));
+  return InvalidArgument("unknown precision '", name, "'; use float32, tf32 or bfloat16");
 }
 
 }  // namespace psring

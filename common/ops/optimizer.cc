@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "common/base/errors.h"
 
 namespace psring {
 namespace {
@@ -37,8 +37,7 @@ absl::StatusOr<OptimizerKind> ParseOptimizer(const std::string& name) {
                           OptimizerKind::kAdamW, OptimizerKind::kAdagrad}) {
     if (name == OptimizerName(kind)) return kind;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown optimizer \"", name, "\"; use sgd, momentum, adagrad, adam or adamw"));
+  return InvalidArgument("unknown optimizer \"", name, "\"; use sgd, momentum, adagrad, adam or adamw");
 }
 
 std::string OptimizerName(OptimizerKind kind) { return RowOf(kind).name; }
@@ -64,8 +63,7 @@ absl::StatusOr<LrDecay> ParseLrDecay(const std::string& name) {
   for (const LrDecay decay : {LrDecay::kConstant, LrDecay::kLinear, LrDecay::kCosine}) {
     if (name == LrDecayName(decay)) return decay;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown schedule \"", name, "\"; use constant, linear or cosine"));
+  return InvalidArgument("unknown schedule \"", name, "\"; use constant, linear or cosine");
 }
 
 std::string LrDecayName(LrDecay decay) {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/errors.h"
 #include "common/device/device.h"
 #include "common/device_factory/make_device.h"
 
@@ -13,10 +13,10 @@ absl::Status PlaceServers(bool several_machines, bool servers_given, const std::
                           TrainingOptions& training) {
   if (!training.server_placement.empty()) return absl::OkStatus();
   if (several_machines && (servers_given || training.local_aggregation)) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         servers_given ? "--servers" : "--local_aggregation",
         " on several machines needs --server_placement: dedicated (the last ones run only servers), or "
-        "rank0 (worker 0 then uses no link)"));
+        "rank0 (worker 0 then uses no link)");
   }
   training.server_placement = several_machines ? "colocated" : otherwise;
   return absl::OkStatus();
@@ -25,19 +25,19 @@ absl::Status PlaceServers(bool several_machines, bool servers_given, const std::
 absl::StatusOr<int> PushersOf(const TrainingOptions& training, int workers, int per_machine) {
   if (!training.local_aggregation) return workers / ReplicaRanks(training);
   if (per_machine == 0) {
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "--local_aggregation needs the number of ranks on this machine; set LOCAL_RANK and LOCAL_WORLD_SIZE, "
         "as torchrun, mpirun and srun do");
   }
   if (per_machine == 1) {
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "--local_aggregation adds up the gradients of a machine's workers, and a machine has only one; omit "
         "it, or start several on each machine (--nproc_per_node or --ranks_per_process)");
   }
   if (workers % per_machine == 0) return workers / per_machine;
-  return absl::InvalidArgumentError(
-      absl::StrCat("--local_aggregation needs the same number of workers on every machine, and this one has ",
-                   per_machine, " of ", workers));
+  return InvalidArgument(
+      "--local_aggregation needs the same number of workers on every machine, and this one has ", per_machine,
+      " of ", workers);
 }
 
 int PartOfServer(const TrainingOptions& training, int server, int servers) {
@@ -81,10 +81,10 @@ absl::StatusOr<ServerRole> ServerRoleOf(const TrainingOptions& training, int pro
     const int training_processes = processes - role.servers;
     role.workers = training_processes * each;
     if (training_processes < 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--server_placement dedicated needs ", role.servers, " of the ", processes,
-                       each == 1 ? " ranks" : " processes",
-                       " for servers, and none is left to train; start more, or choose another placement"));
+      return InvalidArgument(
+          "--server_placement dedicated needs ", role.servers, " of the ", processes,
+          each == 1 ? " ranks" : " processes",
+          " for servers, and none is left to train; start more, or choose another placement");
     }
     if (process >= training_processes) role.becomes = process - training_processes;
     return role;

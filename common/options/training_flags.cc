@@ -1,16 +1,15 @@
 // The flags of training and the command line that reproduces the options.
 #include <algorithm>
-#include <charconv>
 #include <concepts>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/cli/command_line.h"
 #include "common/options/training_flag_table.h"
 #include "common/options/training_options.h"
+#include "common/text/units.h"
 
 namespace psring {
 namespace {
@@ -18,10 +17,7 @@ namespace {
 // StrCat keeps six digits of a double; a child process must get all of them.
 std::string Text(const std::string& value) { return value; }
 template <typename T>
-requires std::integral<T> || std::floating_point<T> std::string Text(T value) {
-  char digits[32];
-  return std::string(digits, std::to_chars(digits, digits + sizeof(digits), value).ptr);
-}
+requires std::integral<T> || std::floating_point<T> std::string Text(T value) { return ShortestText(value); }
 
 struct Entry {
   const char* flag;
@@ -109,13 +105,13 @@ absl::StatusOr<TrainingOptions> TrainingOptionsOf(const std::vector<std::string>
   AddTrainingFlags(app, options);
   const ParseOutcome outcome = Parse(app, arguments);
   if (outcome.proceed) return options;
-  return absl::InvalidArgumentError(absl::StripTrailingAsciiWhitespace(outcome.text));
+  return InvalidArgument(absl::StripTrailingAsciiWhitespace(outcome.text));
 }
 
 absl::Status CheckFlagValues(const TrainingOptions& options) {
   for (const Entry& entry : EntriesBesideDefaults(options)) {
     const std::string wrong = entry.check == nullptr ? "" : entry.check(entry.text);
-    if (!wrong.empty()) return absl::InvalidArgumentError(absl::StrCat(entry.flag, ": ", wrong));
+    if (!wrong.empty()) return InvalidArgument(entry.flag, ": ", wrong);
   }
   return absl::OkStatus();
 }

@@ -1,14 +1,10 @@
 // What follows from several options together, and which options contradict each other.
 #include "common/options/training_options.h"
 
-#include <algorithm>
-#include <string>
-#include <vector>
-
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/text/translate.h"
 #include "common/workloads/workload.h"
 
@@ -23,7 +19,7 @@ struct Conflict {
 
 absl::Status FirstOf(const std::vector<Conflict>& conflicts) {
   for (const Conflict& conflict : conflicts) {
-    if (conflict.applies) return absl::InvalidArgumentError(conflict.message);
+    if (conflict.applies) return InvalidArgument(conflict.message);
   }
   return absl::OkStatus();
 }
@@ -218,8 +214,8 @@ absl::Status ValidateTrainingOptions(const TrainingOptions& o) {
   if (budgets.size() > 1) {
     const std::string last = budgets.back();
     budgets.pop_back();
-    return absl::InvalidArgumentError(Tr("$0 and $1 each set the length of training; give one of them",
-                                         absl::StrJoin(budgets, ", "), last));
+    return InvalidArgument(Tr("$0 and $1 each set the length of training; give one of them",
+                              absl::StrJoin(budgets, ", "), last));
   }
   PSRING_RETURN_IF_ERROR(FirstOf(
       {{o.reference_workers > 1 && o.strategy != "single",

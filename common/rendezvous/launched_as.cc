@@ -12,9 +12,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 
 namespace psring {
 namespace {
@@ -82,10 +82,9 @@ absl::StatusOr<const Names*> Find(const GetEnv& get_env) {
     } else if (found == nullptr || (IsSrun(*found) && StartsOthers(names, get_env))) {
       found = &names;
     } else if (!Agree(names, *found, get_env) && !Agree(names, kSrun, get_env)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("two launchers contradict each other: ", VariablesText(*found, get_env), " (",
-                       found->launcher, "), ", VariablesText(names, get_env), " (", names.launcher,
-                       "); unset the variables of the one that did not start this process"));
+      return InvalidArgument("two launchers contradict each other: ", VariablesText(*found, get_env), " (",
+                             found->launcher, "), ", VariablesText(names, get_env), " (", names.launcher,
+                             "); unset the variables of the one that did not start this process");
     }
   }
   return found != nullptr ? found : incomplete;
@@ -95,9 +94,9 @@ absl::StatusOr<int> Needed(const std::string& scheme, const Names& names, const 
                            const GetEnv& get_env) {
   const std::string text = Variable(get_env, name);
   if (!text.empty()) return NumberOf(name, text, least, kMaxInt);
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       scheme, " needs the variable ", name, ", which is not set; ",
-      IsTorchrun(names) ? "psring and torchrun set it" : absl::StrCat(names.launcher, " sets it")));
+      IsTorchrun(names) ? "psring and torchrun set it" : absl::StrCat(names.launcher, " sets it"));
 }
 
 // The numbers of concurrent Slurm jobs rarely differ by a multiple of kPorts.
@@ -125,9 +124,7 @@ pid_t AncestorWithout(const std::string& variable) {
   for (int i = 0; i < kMaxAncestors; ++i) {
     std::ifstream file(absl::StrCat("/proc/", pid, "/environ"), std::ios::binary);
     const std::string environment((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    if (!absl::StrContains('\0' + environment, '\0' + variable + "=")) {
-      break;
-    }
+    if (!absl::StrContains('\0' + environment, '\0' + variable + "=")) break;
     // "PID (NAME) STATE PARENT ...", where the name may contain anything.
     std::string stat;
     std::getline(std::ifstream(absl::StrCat("/proc/", pid, "/stat")), stat, '\0');
@@ -153,9 +150,9 @@ GetEnv InPlaceOf(GetEnv environment, std::string rank, std::string world_size) {
 absl::StatusOr<int> NumberOf(const std::string& name, const std::string& text, int least, int most) {
   int value = 0;
   if (!absl::SimpleAtoi(text, &value) || value < least || value > most) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         name, " is '", text, "'; it must be a whole number ",
-        most == kMaxInt ? absl::StrCat("of at least ", least) : absl::StrCat("from ", least, " to ", most)));
+        most == kMaxInt ? absl::StrCat("of at least ", least) : absl::StrCat("from ", least, " to ", most));
   }
   return value;
 }
@@ -172,8 +169,8 @@ absl::StatusOr<LaunchedAs> ReadLauncher(const std::string& scheme, const GetEnv&
   PSRING_ASSIGN_OR_RETURN(as.world_size, Needed(scheme, names, names.size, 1, get_env));
   PSRING_ASSIGN_OR_RETURN(as.rank, Needed(scheme, names, names.rank, 0, get_env));
   if (as.rank >= as.world_size) {
-    return absl::InvalidArgumentError(absl::StrCat(names.rank, " ", as.rank, " is not below ", names.size,
-                                                   " ", as.world_size, "; ranks count from 0"));
+    return InvalidArgument(names.rank, " ", as.rank, " is not below ", names.size, " ", as.world_size,
+                           "; ranks count from 0");
   }
   if (const std::string text = Variable(get_env, names.local_rank); !text.empty()) {
     PSRING_ASSIGN_OR_RETURN(as.local_rank, NumberOf(names.local_rank, text, 0, kMaxInt));

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 
 namespace psring {
 namespace {
@@ -25,8 +25,7 @@ std::string Text(const std::string& path, const std::string& what) {
 }
 
 absl::Status Failed(const std::string& path, const std::string& what) {
-  return absl::UnavailableError(
-      absl::StrCat("rendezvous file ", path, ": ", what, ": ", std::strerror(errno)));
+  return Unavailable("rendezvous file ", path, ": ", what, ": ", std::strerror(errno));
 }
 
 // Readers create it, too: NFS remembers for many seconds that a file did not exist. O_NOFOLLOW: in a
@@ -36,11 +35,9 @@ absl::StatusOr<FileDescriptor> Open(const std::string& path) {
   if (!file.valid()) return Failed(path, "it cannot be opened");
   struct stat status;
   if (fstat(file.get(), &status) != 0) return Failed(path, "its status cannot be read");
-  if (!S_ISREG(status.st_mode)) {
-    return absl::InvalidArgumentError(Text(path, "is not a file; choose another"));
-  }
+  if (!S_ISREG(status.st_mode)) return InvalidArgument(Text(path, "is not a file; choose another"));
   if (status.st_uid != geteuid()) {
-    return absl::InvalidArgumentError(Text(path, "belongs to another user; choose another"));
+    return InvalidArgument(Text(path, "belongs to another user; choose another"));
   }
   return file;
 }
@@ -82,13 +79,12 @@ absl::StatusOr<std::unique_ptr<MeetingFile>> MeetingFile::Publish(const std::str
       return Failed(path,
                     "its file system does not support locks (choose another folder, or tcp://host:port)");
     }
-    return absl::AlreadyExistsError(
-        absl::StrCat("cannot be rank 0 of the rendezvous file ", path,
-                     ", which is taken by another process; concurrent runs need different files"));
+    return AlreadyExists("cannot be rank 0 of the rendezvous file ", path,
+                         ", which is taken by another process; concurrent runs need different files");
   }
   PSRING_ASSIGN_OR_RETURN(const std::string old, Content(file, path));
   if (!old.empty() && !absl::StartsWith(old, kMagic)) {
-    return absl::InvalidArgumentError(Text(path, "is not a rendezvous file; choose one that does not exist"));
+    return InvalidArgument(Text(path, "is not a rendezvous file; choose one that does not exist"));
   }
   const std::string text = absl::StrCat(kMagic, PublishedText(store), "\n");
   // On NFS, other machines see it when it has been forced to the server.
@@ -109,7 +105,7 @@ absl::StatusOr<HostPort> ReadMeetingFile(const std::string& path) {
   PSRING_ASSIGN_OR_RETURN(const std::string text, Content(file, path));
   absl::string_view address = text;
   if (!is_held || !absl::ConsumePrefix(&address, kMagic) || !absl::ConsumeSuffix(&address, "\n")) {
-    return absl::NotFoundError("rank 0 has not published its address");
+    return NotFound("rank 0 has not published its address");
   }
   return ParseAddress(std::string(address));
 }

@@ -4,18 +4,17 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/base/file_descriptor.h"
 #include "common/net/host_identity.h"
 #include "common/net/tcp_socket.h"
@@ -54,9 +53,8 @@ absl::StatusOr<std::string> AddressOfInterface(const std::string& name) {
     const std::string shown = absl::StrCat(interface, " (", address, ")");
     if (std::find(names.begin(), names.end(), shown) == names.end()) names.push_back(shown);
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--interface ", name, ": there is no such interface with an address here; there ",
-                   names.size() == 1 ? "is " : "are ", absl::StrJoin(names, ", ")));
+  return InvalidArgument("--interface ", name, ": there is no such interface with an address here; there ",
+                         names.size() == 1 ? "is " : "are ", absl::StrJoin(names, ", "));
 }
 
 // The only address of this machine that others can reach: the only one of IPv4, or of IPv6 if there is none.
@@ -70,10 +68,10 @@ absl::StatusOr<std::string> OnlyAddress() {
     addresses.push_back(address);
   }
   if (addresses.size() == 1) return addresses.front();
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       addresses.empty() ? "this machine has only a loopback network"
                         : absl::StrCat("this machine has the addresses ", absl::StrJoin(addresses, ", ")),
-      kAsk));
+      kAsk);
 }
 
 // The source address of packets to `host`; nothing is sent. Empty: no route.
@@ -97,8 +95,8 @@ bool IsOwnName(const std::string& host) {
 absl::Status CheckOwn(const std::string& address) {
   const absl::Status listens = ListenTcp(address).status();
   if (listens.ok()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--bind ", address, ": ", listens.message(), "; it must be an address of this machine"));
+  return InvalidArgument("--bind ", address, ": ", listens.message(),
+                         "; it must be an address of this machine");
 }
 
 }  // namespace
@@ -109,16 +107,16 @@ absl::StatusOr<AddressList> AwaitHost(const std::string& host, absl::Duration ti
     absl::StatusOr<AddressList> resolved = ResolveHost(host, kAnyPort);
     if (resolved.ok()) return resolved;
     if (MonotonicNow() + kBetweenResolutions >= deadline) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("waited ", SecondsText(timeout), " for an address of ", resolved.status().message(),
-                       "; check its name (MASTER_ADDR, --master_addr or --rendezvous) and the name service"));
+      return DeadlineExceeded(
+          "waited ", SecondsText(timeout), " for an address of ", resolved.status().message(),
+          "; check its name (MASTER_ADDR, --master_addr or --rendezvous) and the name service");
     }
   }
 }
 
 absl::StatusOr<std::string> OwnAddress(const NetworkChoice& choice, const RendezvousOptions& meeting) {
   if (!choice.bind.empty() && !choice.interface.empty()) {
-    return absl::InvalidArgumentError("--bind and --interface both choose a network; give one");
+    return InvalidArgument("--bind and --interface both choose a network; give one");
   }
   if (!choice.interface.empty()) return AddressOfInterface(choice.interface);
   if (!choice.bind.empty()) {
@@ -149,10 +147,9 @@ absl::StatusOr<std::string> StoreAddress(const std::string& bind, const std::str
   }
   if (!bind.empty()) return bind;
   if (loopback) return OnlyAddress();
-  return absl::InvalidArgumentError(
-      absl::StrCat("cannot listen at ", host,
-                   ", which is not an address of this machine; start rank 0 there, or "
-                   "give --bind ADDRESS if others reach this machine by another name"));
+  return InvalidArgument("cannot listen at ", host,
+                         ", which is not an address of this machine; start rank 0 there, or "
+                         "give --bind ADDRESS if others reach this machine by another name");
 }
 
 absl::StatusOr<std::string> AddressToDial(const std::string& bind, const std::string& host) {

@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/measure/trace.h"
 #include "common/net/address.h"
 #include "common/net/authentication.h"
@@ -90,8 +90,7 @@ class GrpcRendezvous final : public Rendezvous {
     if (status.error_code() == grpc::DEADLINE_EXCEEDED) return Unreachable();
     const absl::Status joined = FromGrpc(status, "while joining");
     if (absl::IsAlreadyExists(joined) && !options_.file.empty()) {
-      return absl::AlreadyExistsError(
-          absl::StrCat(joined.message(), "; concurrent runs need different files"));
+      return AlreadyExists(joined.message(), "; concurrent runs need different files");
     }
     PSRING_RETURN_IF_ERROR(joined);
     member_ = reply.member();
@@ -164,9 +163,8 @@ class GrpcRendezvous final : public Rendezvous {
                                                              absl::StrCat("at exchange '", name, "'")));
     const size_t expected = ranks.empty() ? static_cast<size_t>(options_.world_size) : ranks.size();
     if (static_cast<size_t>(reply.values_size()) != expected) {
-      return absl::InternalError(absl::StrCat("rendezvous store at ", Address(), " answered exchange '", name,
-                                              "' with ", reply.values_size(), " values instead of ",
-                                              expected));
+      return Internal("rendezvous store at ", Address(), " answered exchange '", name, "' with ",
+                      reply.values_size(), " values instead of ", expected);
     }
     return std::vector<std::string>(std::make_move_iterator(reply.mutable_values()->begin()),
                                     std::make_move_iterator(reply.mutable_values()->end()));
@@ -181,8 +179,7 @@ class GrpcRendezvous final : public Rendezvous {
     reading.answered = MonotonicNanos();
     reading.theirs = reply.monotonic_ns();
     if (reading.theirs < 0 || reading.theirs > kLatestNs) {
-      return absl::InternalError(
-          absl::StrCat("rendezvous store at ", Address(), " sent the time ", reading.theirs, " ns"));
+      return Internal("rendezvous store at ", Address(), " sent the time ", reading.theirs, " ns");
     }
     return reading;
   }
@@ -225,7 +222,7 @@ class GrpcRendezvous final : public Rendezvous {
   }
 
   absl::StatusOr<FileDescriptor> ConnectToStore(MonotonicTime until) const {
-    if (store_.host.empty()) return absl::UnavailableError("its address is not known");
+    if (store_.host.empty()) return Unavailable("its address is not known");
     return ConnectTcp(store_.host, store_.port, until);
   }
 
@@ -256,16 +253,15 @@ class GrpcRendezvous final : public Rendezvous {
 
   absl::Status Unreachable() const {
     if (store_.host.empty()) {
-      return absl::DeadlineExceededError(absl::StrCat("waited ", SecondsText(options_.timeout), " for ",
-                                                      Host(), " at the rendezvous file ", options_.file, "; ",
-                                                      Host(), " never joined"));
+      return DeadlineExceeded("waited ", SecondsText(options_.timeout), " for ", Host(),
+                              " at the rendezvous file ", options_.file, "; ", Host(), " never joined");
     }
     const std::string& host = options_.file.empty() ? options_.host : store_.host;
     const absl::Status resolved = ResolveHost(host, store_.port).status();
-    return absl::DeadlineExceededError(
-        absl::StrCat("waited ", SecondsText(options_.timeout), " for the rendezvous store at ", Address(),
-                     resolved.ok() ? "" : absl::StrCat(" (", resolved.message(), ")"), "; start ", Host(),
-                     ", which hosts it, or check MASTER_ADDR, MASTER_PORT and the firewall"));
+    return DeadlineExceeded("waited ", SecondsText(options_.timeout), " for the rendezvous store at ",
+                            Address(), resolved.ok() ? "" : absl::StrCat(" (", resolved.message(), ")"),
+                            "; start ", Host(),
+                            ", which hosts it, or check MASTER_ADDR, MASTER_PORT and the firewall");
   }
 
   absl::Status FromGrpc(const grpc::Status& status, const std::string& when) const {
@@ -344,8 +340,7 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> Enter(RendezvousOptions options, int
 
 absl::StatusOr<std::unique_ptr<Rendezvous>> Rendezvous::Join(const RendezvousOptions& options) {
   if (options.rank < 0 || options.rank >= options.world_size) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rank ", options.rank, " does not exist in a world size of ", options.world_size));
+    return InvalidArgument("rank ", options.rank, " does not exist in a world size of ", options.world_size);
   }
   return Enter(options, options.rank);
 }

@@ -4,10 +4,10 @@
 #include <algorithm>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/net/address.h"
 #include "common/net/tls.h"
 #include "common/rendezvous/rendezvous.h"
@@ -24,8 +24,7 @@ absl::Status ReadAddress(const std::string& address, const std::string& spec, Re
   const std::string host = colon == std::string::npos ? "" : WithoutBrackets(address.substr(0, colon));
   const bool bare_ipv6 = absl::StrContains(host, ':') && address.front() != '[';
   if (host.empty() || bare_ipv6 || colon + 1 == address.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rendezvous '", spec, "' is not of the form tcp://host:port"));
+    return InvalidArgument("rendezvous '", spec, "' is not of the form tcp://host:port");
   }
   options.host = host;
   PSRING_ASSIGN_OR_RETURN(options.port, NumberOf(absl::StrCat("the port of rendezvous '", spec, "'"),
@@ -50,17 +49,17 @@ absl::Status ReadMaster(const LaunchedAs& as, const GetEnv& get_env, RendezvousO
                               : options.port == 0  ? "MASTER_PORT"
                                                    : nullptr;
   if (missing != nullptr && absl::StartsWith(as.launcher, "mpi")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(as.launcher, " started ", as.world_size,
-                     " ranks on several hosts, but does not tell them the "
-                     "host of rank 0 (",
-                     missing, " is not set); tell them: ",
-                     as.launcher == "mpirun" ? "mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500"
-                                             : "mpiexec -genv MASTER_ADDR HOST -genv MASTER_PORT 29500"));
+    return InvalidArgument(as.launcher, " started ", as.world_size,
+                           " ranks on several hosts, but does not tell them the "
+                           "host of rank 0 (",
+                           missing, " is not set); tell them: ",
+                           as.launcher == "mpirun"
+                               ? "mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500"
+                               : "mpiexec -genv MASTER_ADDR HOST -genv MASTER_PORT 29500");
   }
   if (missing != nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("env:// needs the variable ", missing,
-                                                   ", which is not set; psring and torchrun set it"));
+    return InvalidArgument("env:// needs the variable ", missing,
+                           ", which is not set; psring and torchrun set it");
   }
   if (get_env("TORCHELASTIC_USE_AGENT_STORE") == "True") {
     options.port += options.port < 65535 ? 1 : -1;  // torchrun's own store listens on MASTER_PORT
@@ -74,8 +73,7 @@ absl::StatusOr<RendezvousOptions> ParseRendezvous(const std::string& spec, const
   RendezvousOptions options;
   const bool env = spec == "env://", file = absl::StartsWith(spec, "file://");
   if (!env && !file && !absl::StartsWith(spec, "tcp://")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("unknown rendezvous '", spec, "'; use env://, tcp://host:port or file://path"));
+    return InvalidArgument("unknown rendezvous '", spec, "'; use env://, tcp://host:port or file://path");
   }
   PSRING_ASSIGN_OR_RETURN(const LaunchedAs as, ReadLauncher(spec.substr(0, spec.find("//") + 2), get_env));
   options.rank = as.rank;
@@ -94,7 +92,7 @@ absl::StatusOr<RendezvousOptions> ParseRendezvous(const std::string& spec, const
   } else if (file) {
     options.file = spec.substr(7);
     if (options.file.empty()) {
-      return absl::InvalidArgumentError("rendezvous 'file://' names no file; give file://PATH");
+      return InvalidArgument("rendezvous 'file://' names no file; give file://PATH");
     }
   } else {
     PSRING_RETURN_IF_ERROR(ReadAddress(spec.substr(6), spec, options));
@@ -123,8 +121,8 @@ absl::Status RequireEqual(Rendezvous& rendezvous, const std::string& what, const
   const std::string& noun = rendezvous.options().noun;
   for (size_t rank = 1; rank < values.size(); ++rank) {
     if (values[rank] == values[0]) continue;
-    return absl::InvalidArgumentError(absl::StrCat(what, " is '", PeerText(values[rank]), "' at ", noun, " ",
-                                                   rank, " but '", PeerText(values[0]), "' at ", noun, " 0"));
+    return InvalidArgument(what, " is '", PeerText(values[rank]), "' at ", noun, " ", rank, " but '",
+                           PeerText(values[0]), "' at ", noun, " 0");
   }
   return absl::OkStatus();
 }
@@ -144,9 +142,8 @@ absl::Status RequireEqualFlags(Rendezvous& rendezvous, const std::vector<std::st
       }
       return differing.empty() ? "none of these" : PeerText(absl::StrJoin(differing, " "));
     };
-    return absl::InvalidArgumentError(
-        absl::StrCat(noun, " ", rank, " was started with ", beside(other, first), ", ", noun, " 0 with ",
-                     beside(first, other), "; give every ", noun, " the same flags"));
+    return InvalidArgument(noun, " ", rank, " was started with ", beside(other, first), ", ", noun,
+                           " 0 with ", beside(first, other), "; give every ", noun, " the same flags");
   }
   return absl::OkStatus();
 }

@@ -3,9 +3,9 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/net/authentication.h"
 #include "common/net/grpc_waiting.h"
 #include "common/net/tls.h"
@@ -29,7 +29,7 @@ class GrpcRendezvousServer final : public RendezvousServer {
       : noun_(noun), store_(noun), ping_ms_(static_cast<int>(absl::ToInt64Milliseconds(ping))) {}
   ~GrpcRendezvousServer() override {
     store_.WaitUntilEmpty(kLinger);
-    store_.Close(absl::UnavailableError("the rendezvous store has been closed by its host"));
+    store_.Close(Unavailable("the rendezvous store has been closed by its host"));
     listener_.reset();
     if (server_ != nullptr) server_->Shutdown(GrpcDeadline(MonotonicNow() + absl::Seconds(1)));
   }
@@ -52,7 +52,7 @@ class GrpcRendezvousServer final : public RendezvousServer {
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
     builder.RegisterService(service_.get());
     server_ = builder.BuildAndStart();
-    if (server_ == nullptr) return absl::UnavailableError("gRPC did not start a rendezvous store");
+    if (server_ == nullptr) return Unavailable("gRPC did not start a rendezvous store");
     const auto on_member = [this, fd = listener.socket.get()](PendingConnections::Member member) {
       grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
       absl::StatusOr<FileDescriptor> socket = member.socket.TakeClearText();
@@ -103,9 +103,8 @@ absl::StatusOr<std::unique_ptr<RendezvousServer>> RendezvousServer::Start(const 
                                                                           absl::Duration ping) {
   absl::StatusOr<TcpListener> listener = ListenTcp(host, port);
   if (absl::IsAlreadyExists(listener.status())) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("port ", port, " on ", host,
-                     " is in use; stop the program that uses it or choose another MASTER_PORT"));
+    return AlreadyExists("port ", port, " on ", host,
+                         " is in use; stop the program that uses it or choose another MASTER_PORT");
   }
   PSRING_RETURN_IF_ERROR(listener.status());
   return Serve(*std::move(listener), secret, noun, ping);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/base/mutex.h"
 #include "common/text/peer_text.h"
 #include "proto/rendezvous.grpc.pb.h"
@@ -56,7 +57,7 @@ class Attendance final : public grpc::ServerReadReactor<proto::AttendRequest> {
     if (!is_known_) {
       member_ = request_.member();
       is_known_ = store_.Knows(member_);
-      if (!is_known_) return Finish(ToGrpc(absl::FailedPreconditionError("no such member")));
+      if (!is_known_) return Finish(ToGrpc(FailedPrecondition("no such member")));
     }
     StartRead(&request_);
   }
@@ -120,7 +121,7 @@ class RendezvousService final : public RendezvousCallbacks {
     proto::ExchangeRequest exchange;
     grpc::ByteBuffer bytes = *request;
     if (!grpc::SerializationTraits<proto::ExchangeRequest>::Deserialize(&bytes, &exchange).ok()) {
-      return Finished(context, absl::InvalidArgumentError("the request of an exchange is not valid"));
+      return Finished(context, InvalidArgument("the request of an exchange is not valid"));
     }
     auto* const call = new WaitingCall(store_);
     call->set_call(

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/net/random_token.h"
 
 namespace psring {
@@ -13,19 +12,18 @@ namespace {
 
 absl::Status CheckKey(const std::string& key) {
   if (key.size() <= kMaxKeyBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("the rendezvous store does not accept a key or a name of ",
-                                                 key.size(), " bytes; the limit is ", kMaxKeyBytes));
+  return InvalidArgument("the rendezvous store does not accept a key or a name of ", key.size(),
+                         " bytes; the limit is ", kMaxKeyBytes);
 }
 
 absl::Status TooLate(const std::string& key, const std::string& whom, absl::Duration timeout) {
-  return absl::DeadlineExceededError(
-      absl::StrCat("waited ", SecondsText(timeout), " for ", whom, " ('", key, "')"));
+  return DeadlineExceeded("waited ", SecondsText(timeout), " for ", whom, " ('", key, "')");
 }
 
 }  // namespace
 
 RendezvousStore::~RendezvousStore() {
-  Close(absl::UnavailableError("the rendezvous store has ended"));
+  Close(Unavailable("the rendezvous store has ended"));
   {
     MutexLock lock(mutex_);
     ends_ = true;
@@ -64,18 +62,16 @@ void RendezvousStore::Depart(const MemberId& member, Roster::Presence how) {
 
 absl::Status RendezvousStore::CheckWaiting() const {
   if (gets_.size() + exchanges_.size() < limits_.waiting) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("the rendezvous store already has ", limits_.waiting, " waiting calls, its limit"));
+  return ResourceExhausted("the rendezvous store already has ", limits_.waiting, " waiting calls, its limit");
 }
 
 absl::Status RendezvousStore::CheckSpace(size_t keys, size_t bytes) const {
   if (values_.size() + rounds_.size() + keys > limits_.keys) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the rendezvous store already has ", limits_.keys, " keys, its limit"));
+    return ResourceExhausted("the rendezvous store already has ", limits_.keys, " keys, its limit");
   }
   if (bytes > limits_.bytes || bytes_ > limits_.bytes - bytes) {
-    return absl::ResourceExhaustedError(absl::StrCat("the rendezvous store has no space for ", bytes,
-                                                     " bytes; its limit is ", limits_.bytes));
+    return ResourceExhausted("the rendezvous store has no space for ", bytes, " bytes; its limit is ",
+                             limits_.bytes);
   }
   return absl::OkStatus();
 }
@@ -179,17 +175,15 @@ absl::Status RendezvousStore::Enter(CallId id, const MemberId& member, const std
   PSRING_RETURN_IF_ERROR(CheckWaiting());
   const Participant* const process = roster_.Find(member);
   if (process == nullptr || process->rank < 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("exchange '", name, "' is only for ranks that have joined"));
+    return FailedPrecondition("exchange '", name, "' is only for ranks that have joined");
   }
   if (ranks.size() > static_cast<size_t>(process->world_size)) {
-    return absl::FailedPreconditionError(absl::StrCat("exchange '", name, "' has more ranks than the job"));
+    return FailedPrecondition("exchange '", name, "' has more ranks than the job");
   }
   std::set<int> among(ranks.begin(), ranks.end());
   for (int rank = 0; rank < process->world_size && ranks.empty(); ++rank) among.insert(among.end(), rank);
   if (!among.contains(process->rank) || *among.begin() < 0 || *among.rbegin() >= process->world_size) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("rank ", process->rank, " is not part of exchange '", name, "'"));
+    return FailedPrecondition("rank ", process->rank, " is not part of exchange '", name, "'");
   }
   const auto found = rounds_.find(name);
   const bool is_new = found == rounds_.end();
@@ -202,12 +196,11 @@ absl::Status RendezvousStore::Enter(CallId id, const MemberId& member, const std
   const std::shared_ptr<Round> round = is_new ? std::make_shared<Round>() : found->second;
   if (is_new) round->ranks = std::move(among);
   if (!is_new && round->ranks != among) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "exchange '", name, "' was started with other ranks than those of rank ", process->rank));
+    return FailedPrecondition("exchange '", name, "' was started with other ranks than those of rank ",
+                              process->rank);
   }
   if (!round->values.emplace(process->rank, value).second) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("rank ", process->rank, " already waits at exchange '", name, "'"));
+    return FailedPrecondition("rank ", process->rank, " already waits at exchange '", name, "'");
   }
   rounds_[name] = round;
   round->bytes += bytes;
@@ -241,7 +234,7 @@ RendezvousStore::CallId RendezvousStore::Exchange(const MemberId& member, const 
 }
 
 void RendezvousStore::Cancel(CallId call) {
-  const absl::Status gone = absl::CancelledError("the process has disconnected");
+  const absl::Status gone = Cancelled("the process has disconnected");
   Ended ended;
   MutexLock lock(mutex_);
   if (const auto get = gets_.find(call); get != gets_.end()) {

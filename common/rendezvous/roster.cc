@@ -4,10 +4,10 @@
 #include <numeric>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/text/peer_text.h"
 
 namespace psring {
@@ -41,31 +41,30 @@ std::string Roster::Describe(const Member& member) const {
 
 absl::Status Roster::Admit(const Participant& process) const {
   if (members_.size() >= kMaxMembers) {
-    return absl::ResourceExhaustedError(absl::StrCat("more than ", kMaxMembers, " processes have joined"));
+    return ResourceExhausted("more than ", kMaxMembers, " processes have joined");
   }
   if (process.name.size() > kMaxNameBytes) {
-    return absl::InvalidArgumentError("a process joined with a name that is too long");
+    return InvalidArgument("a process joined with a name that is too long");
   }
   if (process.world_size > kMaxRanks) {
-    return absl::InvalidArgumentError(absl::StrCat("the world size ", process.world_size,
-                                                   " is above the limit of ", kMaxRanks, " ", noun_, "s"));
+    return InvalidArgument("the world size ", process.world_size, " is above the limit of ", kMaxRanks, " ",
+                           noun_, "s");
   }
   if (process.rank < 0) return absl::OkStatus();
   if (process.rank >= process.world_size) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(noun_, " ", process.rank, " is not below the world size ", process.world_size));
+    return InvalidArgument(noun_, " ", process.rank, " is not below the world size ", process.world_size);
   }
   if (const auto taken = member_of_rank_.find(process.rank); taken != member_of_rank_.end()) {
     const Member& other = *taken->second;
-    return absl::AlreadyExistsError(absl::StrCat(
+    return AlreadyExists(
         process.name, " claims to be ", noun_, " ", process.rank, ", which is taken by ", other.process.name,
         other.presence == Presence::kHere ? absl::StrCat("; give every process a ", noun_, " of its own")
-                                          : absl::StrCat(", which has ended; restart all ", noun_, "s")));
+                                          : absl::StrCat(", which has ended; restart all ", noun_, "s"));
   }
   if (member_of_rank_.empty() || world_size() == process.world_size) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the world size of ", noun_, " ", process.rank, " (", process.name, ") is ", process.world_size,
-      ", that of ", Describe(*member_of_rank_.begin()->second), " is ", world_size()));
+  return InvalidArgument("the world size of ", noun_, " ", process.rank, " (", process.name, ") is ",
+                         process.world_size, ", that of ", Describe(*member_of_rank_.begin()->second), " is ",
+                         world_size());
 }
 
 absl::Status Roster::Join(const Participant& joining, const MemberId& id) {
@@ -111,8 +110,7 @@ int Roster::world_size() const {
 }
 
 bool Roster::AnyoneHere() const {
-  return std::any_of(members_.begin(), members_.end(),
-                     [](const Member& member) { return member.presence == Presence::kHere; });
+  return std::ranges::find(members_, Presence::kHere, &Member::presence) != members_.end();
 }
 
 // Others leave because of the first rank that died, that was rejected, or that left; in this order.
@@ -135,10 +133,10 @@ absl::Status Roster::Hopeless(const std::vector<int>& missing, const std::string
     }
   }
   const bool died = first != nullptr && first->presence == Presence::kLost;
-  if (!died && rejected != nullptr) return absl::UnavailableError(rejected->why);
+  if (!died && rejected != nullptr) return Unavailable(rejected->why);
   if (first == nullptr) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(Describe(*first), died ? " has died" : " has left",
-                                             " while others waited for it ", where));
+  return Unavailable(Describe(*first), died ? " has died" : " has left", " while others waited for it ",
+                     where);
 }
 
 absl::Status Roster::Hopeless(const std::string& where) const {
@@ -163,15 +161,15 @@ absl::Status Roster::TooLate(const std::vector<int>& missing, const std::string&
                              absl::Duration timeout) const {
   std::vector<int> unseen = missing;
   std::erase_if(unseen, [&](int rank) { return member_of_rank_.contains(rank); });
-  return absl::DeadlineExceededError(absl::StrCat(
+  return DeadlineExceeded(
       "waited ", SecondsText(timeout), " for ", RanksText(missing, noun_), " at exchange '", name, "'",
       unseen.empty() ? "" : absl::StrCat("; ", RanksText(unseen, noun_), " never joined", Joined()),
-      refused_.empty() ? "" : absl::StrCat("; ", refused_.back().why)));
+      refused_.empty() ? "" : absl::StrCat("; ", refused_.back().why));
 }
 
 absl::Status Roster::Surplus() const {
   for (const Refusal& refusal : refused_) {
-    if (refusal.rank >= world_size() && world_size() > 0) return absl::UnavailableError(refusal.why);
+    if (refusal.rank >= world_size() && world_size() > 0) return Unavailable(refusal.why);
   }
   return absl::OkStatus();
 }
@@ -179,10 +177,10 @@ absl::Status Roster::Surplus() const {
 absl::Status Roster::LossDuring(const std::string& whom) const {
   for (const Member& member : members_) {
     if (member.presence != Presence::kLost) continue;
-    return absl::UnavailableError(absl::StrCat(Describe(member), " has died while others waited for ", whom));
+    return Unavailable(Describe(member), " has died while others waited for ", whom);
   }
   for (const Refusal& refusal : refused_) {
-    if (refusal.rank < 0) return absl::UnavailableError(refusal.why);
+    if (refusal.rank < 0) return Unavailable(refusal.why);
   }
   return absl::OkStatus();
 }

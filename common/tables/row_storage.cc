@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/ops/cpu_kernels.h"
 
 namespace psring {
@@ -45,9 +45,8 @@ absl::Status CheckRowOptimizer(const OptimizerConfig& optimizer) {
   if (optimizer.kind != OptimizerKind::kMomentum && optimizer.kind != OptimizerKind::kAdamW) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--optimizer ", OptimizerName(optimizer.kind),
-                   " changes all rows of a table in every step; use sgd, adagrad or adam"));
+  return InvalidArgument("--optimizer ", OptimizerName(optimizer.kind),
+                         " changes all rows of a table in every step; use sgd, adagrad or adam");
 }
 
 absl::StatusOr<RowStorage> RowStorage::Create(const std::vector<Table>& tables,

@@ -1,6 +1,7 @@
 // Rates, sizes and durations as users write them.
 #pragma once
 
+#include <charconv>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -28,6 +29,13 @@ std::string ByteSizeText(uint64_t bytes);
 std::string Fixed(double value, int digits = 2);
 // "%.3g".
 std::string ThreeDigits(double value);
+
+// The shortest text that reads back as the same number.
+template <typename Number>
+std::string ShortestText(Number value) {
+  char digits[32];
+  return {digits, std::to_chars(digits, digits + sizeof digits, value).ptr};
+}
 
 // A sequence of plain decimal numbers, each with a unit from ns to d: "10m", "10 min", "2 hours", "1h 30m".
 // Empty: it is none, or a number without a unit.

@@ -1,12 +1,11 @@
 #include "common/workloads/devices.h"
 
-#include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "common/base/errors.h"
 #include "common/text/translate.h"
 
 namespace psring {
@@ -70,9 +69,9 @@ absl::StatusOr<Workload> OnDevice(const Workload& workload, const std::string& n
     names.push_back(device.name);
     if (name != device.name) continue;
     if (!(workload.flops_per_sample > 0) || workload.family.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           "workload ", workload.name,
-          " has no lines '# flops_per_sample: N' and '# family: NAME'; add them, or use --compute_speedup"));
+          " has no lines '# flops_per_sample: N' and '# family: NAME'; add them, or use --compute_speedup");
     }
     for (const MeasuredUtilisation& measured : device.measured) {
       if (workload.family != measured.family) continue;
@@ -84,12 +83,12 @@ absl::StatusOr<Workload> OnDevice(const Workload& workload, const std::string& n
                        "% of its peak as measured (", measured.source, ")");
       return on;
     }
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "no measured speed of ", workload.family, " on ", name,
         " is known; use --compute_speedup with the factor to the recorded device, or to that of --device ",
-        NameWith(workload.family)));
+        NameWith(workload.family));
   }
-  return absl::NotFoundError(
+  return NotFound(
       Tr("unknown device '$0'; use one of $1, with --compute_speedup X for a GPU that is X times as fast",
          name, absl::StrJoin(names, ", ")));
 }

@@ -1,18 +1,16 @@
 #include "common/workloads/workload.h"
 
 #include <algorithm>
-#include <cstdint>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
+#include "common/base/read_file.h"
 #include "common/io/csv.h"
-#include "common/io/files.h"
 #include "common/text/suggestions.h"
 #include "common/text/translate.h"
 #include "common/workloads/workload_tables.h"
@@ -89,7 +87,7 @@ class Reader {
     return absl::OkStatus();
   }
   absl::Status Wrong(const std::string& what) const {
-    return absl::InvalidArgumentError(absl::StrCat("workload ", workload_.name, ": ", what));
+    return InvalidArgument("workload ", workload_.name, ": ", what);
   }
 
   absl::Status Header(const CsvField& comment) {
@@ -202,8 +200,8 @@ absl::StatusOr<Workload> LoadWorkload(const std::string& name_or_path) {
     if (name_or_path == table.name) return ParseWorkload(table.name, table.text);
   }
   if (!IsPath(name_or_path)) {
-    return absl::NotFoundError(Tr("$0, or the path of a CSV file (./mine.csv)",
-                                  UnknownName(TrNoop("workload"), name_or_path, WorkloadNames()).message()));
+    return NotFound(Tr("$0, or the path of a CSV file (./mine.csv)",
+                       UnknownName(TrNoop("workload"), name_or_path, WorkloadNames()).message()));
   }
   const absl::StatusOr<std::string> text = ReadFile(name_or_path);
   if (!text.ok()) {

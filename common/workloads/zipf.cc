@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/errors.h"
 
 namespace psring {
 namespace {
@@ -23,16 +23,15 @@ absl::StatusOr<ZipfName> ParseZipf(const std::string& name) {
   const std::vector<std::string> parts = absl::StrSplit(name, ':');
   ZipfName zipf;
   if (parts.size() != 3 || parts[0] != "zipf") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", name, "' is not zipf:ROWS:ALPHA, such as zipf:1000000:1.05"));
+    return InvalidArgument("'", name, "' is not zipf:ROWS:ALPHA, such as zipf:1000000:1.05");
   }
   if (!absl::SimpleAtoi(parts[1], &zipf.rows) || zipf.rows < 1 || zipf.rows > kMaxRows) {
-    return absl::InvalidArgumentError(absl::StrCat("'", name, "': ROWS must be a whole number from 1 to ",
-                                                   kMaxRows, ", the rows of each table"));
+    return InvalidArgument("'", name, "': ROWS must be a whole number from 1 to ", kMaxRows,
+                           ", the rows of each table");
   }
   if (!absl::SimpleAtod(parts[2], &zipf.alpha) || !(zipf.alpha >= 0 && zipf.alpha <= kMaxAlpha)) {
-    return absl::InvalidArgumentError(absl::StrCat("'", name, "': ALPHA must be a number from 0 (all rows ",
-                                                   "equally often) to ", kMaxAlpha));
+    return InvalidArgument("'", name, "': ALPHA must be a number from 0 (all rows ", "equally often) to ",
+                           kMaxAlpha);
   }
   return zipf;
 }

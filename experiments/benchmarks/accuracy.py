@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares what models have learnt after the same samples, over several seeds.
 
-    ./run build && experiments/benchmarks/accuracy.py [--pages accuracy,bfloat16,text_loss] [--seeds 3] [--rounds 5]
+    ./run build && experiments/benchmarks/accuracy.py [--pages accuracy,bfloat16,text_loss,staleness] [--seeds 3] [--rounds 5]
                                                       [--torch_python torch/bin/python]
 
 accuracy: each strategy's test accuracy on Fashion-MNIST. Takes about 10 minutes on two cores.
@@ -13,12 +13,17 @@ text_loss: the loss of gpt-nano per token of the King James Bible's last 2%, com
 tokens, AdamW with a constant learning rate of 0.001. One process of psring and of PyTorch, and psring's ps-async with 4 workers,
 each of which takes a quarter of the steps. Without PyTorch, only psring. Takes about 20 minutes.
 
+staleness: the loss of gpt-nano after as many updates of 12 samples by a pipeline of 4 stages without a flush and by ps-async. Each
+contender trains with three learning rates and one seed, and then with its best rate and --seeds others. Takes about 7 minutes on
+two cores, and writes a section of pipelines.md.
+
 Prints the tables and writes experiments/results/PAGE.md.
 """
 import statistics
 import sys
 
 import peers
+import pipeline
 import runs
 
 # strategy, workers, model, epochs, seeds for each of --seeds
@@ -34,6 +39,8 @@ PRECISIONS = {
 }
 SPEED_STEPS, EPOCHS = {"cnn": 30, "mlp": 300}, {"cnn": 1, "mlp": 3}
 TEXT = ["--model", "gpt-nano", "--batch", 12, "--lr", 0.001]
+STALE_RATES, TUNING_SEED = (.0007, .002, .006), 101
+STALE_TITLE = "Two kinds of staleness"
 
 
 def of_seeds(measure, seeds, label):
@@ -116,11 +123,78 @@ def text_loss(args):
                         [[name, *mean_and_range(of_seeds(loss, args.seeds, name))] for name, loss in contenders.items()])]
 
 
-PAGES = {"accuracy": strategies, "bfloat16": precisions, "text_loss": text_loss}
+def stale_contenders(updates):
+    """{name: flags} of as many updates with the gradient of 12 samples."""
+    def servers(workers):
+        return ["--strategy", "ps-async", "--workers", workers, "--batch", 12, "--steps", updates // workers]
+
+    def stages(program, batch, micro_batches):  # a block each; the pipeline drains at the end of a step, so there are few
+        return ["--strategy", "single", "--workers", 4, "--pp", 4, "--cuts", "8,15,22", "--program", program, "--batch", batch,
+                "--micro_batches", micro_batches, "--steps", 4]
+
+    return {"single": ["--strategy", "single", "--batch", 12, "--steps", updates],
+            "ps-async, 2 workers": servers(2), "ps-async, 3 workers": servers(3),
+            "pipedream, 4 stages": stages("pipedream", 12, updates // 4),
+            "pipedream-2bw, 4 stages": stages("pipedream-2bw", 3, updates)}  # which updates after four micro-batches
+
+
+def stale_run(flags, rate, seed):
+    """(Loss on the test set, mean staleness)."""
+    def read(out):
+        return (float(runs.read_csv(out, "curves.csv")[-1]["test_loss"]),
+                float(runs.read_csv(out, "summary.csv")[0]["staleness_mean"] or 0))
+    return runs.train(["--model", "gpt-nano", *flags, "--warmup_steps", 0, "--lr", rate, "--seed", seed], read)
+
+
+def between(stale, low, high):
+    """The loss at this staleness, linear between two (loss, staleness)."""
+    return low[0] + (high[0] - low[0]) * (stale - low[1]) / (high[1] - low[1])
+
+
+def differences(trained):
+    """Lines that compare stages with servers at the same mean staleness."""
+    two, three = trained["ps-async, 2 workers"], trained["ps-async, 3 workers"]
+    lines = []
+    for name in (name for name in trained if "stages" in name):
+        of_seeds = [loss - between(stale, low, high) for (loss, stale), low, high in zip(trained[name], two, three)]
+        text = ("higher with every seed" if min(of_seeds) > 0 else "lower with every seed" if max(of_seeds) < 0 else
+                "higher with some seeds, lower with others")
+        lines.append(f"* **{name}**: {statistics.mean(of_seeds):+.3f} ({min(of_seeds):+.3f} to {max(of_seeds):+.3f}), {text}.")
+    return lines
+
+
+def staleness(args):
+    if args.updates < 12 or args.updates % 12:
+        sys.exit(f"--updates {args.updates}: must be a multiple of 12, so that workers and steps have equally many")
+    rows, trained = [], {}
+    for name, flags in stale_contenders(args.updates).items():
+        tried = {rate: stale_run(flags, rate, TUNING_SEED)[0] for rate in STALE_RATES}
+        rate = min(tried, key=lambda rate: tried[rate] if tried[rate] == tried[rate] else float("inf"))  # not NaN
+        trained[name] = [stale_run(flags, rate, seed) for seed in range(1, args.seeds + 1)]
+        losses, stale = zip(*trained[name])
+        print(f"{name}, rate {rate}: {losses}", file=sys.stderr)
+        rows.append([name, f"{statistics.mean(stale):.2f}", ", ".join(f"{tried[one]:.3f}" for one in STALE_RATES), rate,
+                     *mean_and_range(losses)])
+    rates = ", ".join(map(str, STALE_RATES))
+    return [f"{runs.measured_on()}: loss of gpt-nano per token of the King James Bible's last 2% after {args.updates} updates, each with "
+            f"the gradient of 12 windows of 64 tokens; AdamW, constant learning rate. Each contender tried the rates {rates} with one "
+            f"seed, and trained with the best one and {args.seeds} others. Staleness: updates between the weights of a gradient and its "
+            "own update, mean over updates; of `pipedream` it is 3 on the first of 4 stages and 0 on the last, of `pipedream-2bw` 1 "
+            "on all, less at the beginning of a step. All *measured*. Written by experiments/benchmarks/accuracy.py --pages staleness.",
+            "", *runs.table("contender | staleness | loss with each rate | rate | loss: mean | lowest | highest", rows), "",
+            "The loss of stages less that of ps-async at their staleness, linear between 2 and 3 workers, with the same seed (*derived*); "
+            "mean (lowest to highest):", "", *differences(trained)]
+
+
+PAGES = {"accuracy": strategies, "bfloat16": precisions, "text_loss": text_loss, "staleness": staleness}
 
 if __name__ == "__main__":
-    parser = runs.flags(__doc__, pages="accuracy", seeds=3, rounds=5, steps=(2000, "of the text"))
+    parser = runs.flags(__doc__, pages="accuracy", seeds=3, rounds=5, steps=(2000, "of the text"),
+                        updates=(192, "of staleness: a multiple of 12"))
     peers.add_flags(parser)
     args = parser.parse_args()
     for name in args.pages.split(","):
+        if name == "staleness":
+            runs.save_section(runs.RESULTS / pipeline.PAGE, pipeline.HEAD, STALE_TITLE, staleness(args))
+            continue
         runs.write_result(f"{name}.md", [*PAGES[name](args), "", f"Written by experiments/benchmarks/accuracy.py --pages {name}."])

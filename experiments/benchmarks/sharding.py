@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Compares sharded data parallelism and tensor parallelism with PyTorch's, and measures the memory of shards.
+"""Compares sharded data parallelism and tensor parallelism with PyTorch's, measures the memory of shards, and compares steps with
+the simulated ones.
 
-    ./run build && experiments/benchmarks/sharding.py [--parts speed,memory] [--rounds 3] [--torch_python torch/bin/python]
+    ./run build && experiments/benchmarks/sharding.py [--parts speed,memory,walk] [--rounds 3] [--torch_python torch/bin/python]
 
 speed: gpt-mini with AdamW in float32, two processes with one computing thread each, over TCP on the loopback. psring's zero1,
 zero2, fsdp and --tp 2 beside ring; PyTorch's fully_shard of each half block and its tensor parallelism over Gloo, each at its
@@ -10,12 +11,19 @@ best: the fastest of eager and the fused optimizer, then of the allocators. All 
 memory: of four workers with ring, zero1, zero2 and fsdp, the parameters, gradients and optimizer state of the largest rank, as
 allocated, beside the formulas.
 
-Writes the sections Speed and Memory of sharding.md in --out; others are kept. If other programs used more than 5% of the
+walk: the mean step of runs with zero2, fsdp, --tp and --cp, and the bytes that a rank sends, beside those of the walk of their
+program with the runs' own computing time (layout_walk.py). Two processes that compute, also on a virtual cluster (network
+namespaces; root), and replayed computing with 4 and 8; --cases 'fsdp|tp2' measures those whose names match. Exit code 1 if a step is
+more than 5%, or bytes more than 2%, from the walk's.
+
+Writes the sections Speed, Memory and Walk of sharding.md in --out; others are kept. If other programs used more than 5% of the
 processors, nothing is written and the exit code is 1, unless --any_load is given; the page states the load.
 """
+import re
 import sys
 import tempfile
 
+import layout_walk
 import peers
 import runs
 import training
@@ -87,13 +95,23 @@ def memory(args):
     return []
 
 
+def walk(args):
+    cases = {name: case for name, case in layout_walk.CASES.items() if re.search(args.cases, name)}
+    if not cases:
+        sys.exit(f"no case matches {args.cases}; there are: {'; '.join(layout_walk.CASES)}")
+    lines, problems = layout_walk.lines(cases)
+    save(args, "Walk", lines)
+    return problems
+
+
 def save(args, title, lines):
     runs.save_section(args.out / PAGE, HEAD, title, lines)
 
 
 def main():
-    parts = {"speed": speed, "memory": memory}
-    parser = runs.flags(__doc__, rounds=3, parts=("speed,memory", "of speed, memory"), batch=4, steps=(0, "measured steps; else the model's"),
+    parts = {"speed": speed, "memory": memory, "walk": walk}
+    parser = runs.flags(__doc__, rounds=3, parts=("speed,memory,walk", "of speed, memory, walk"), batch=4,
+                        steps=(0, "measured steps; else the model's"), cases=(".", "of walk: those whose names match"),
                         any_load=(False, "write figures although other programs were busy"), out=runs.RESULTS)
     peers.add_flags(parser)
     args = parser.parse_args()

@@ -19,6 +19,18 @@ double UlyssesValues(int ranks);
 // of one from the beginning and one from the end: 1.
 double ContiguousShare(int ranks);
 
+// Of a layer's attention and a micro-batch, in seconds: computing the block of the first of the ring's C
+// steps and that of each other one, and sending keys and values, or their gradients, to the next rank.
+struct RingSteps {
+  int ranks = 1;
+  double first_s = 0, block_s = 0, hop_s = 0;
+};
+// How long a rank waits for bytes in forward, in which a step's block is computed while the keys of the next
+// one arrive; and in backward, in which the gradient of a step's keys is also sent on during the next step,
+// and nothing hides the last one.
+double RingForwardWait(const RingSteps& steps);
+double RingBackwardWait(const RingSteps& steps);
+
 struct SequenceSpeed {
   double flops_per_s = 0;  // of a rank
   double bytes_per_s = 0;  // of its link, in each direction

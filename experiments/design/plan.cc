@@ -357,7 +357,7 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
     const int processes = configuration.processes(), over = std::min(probe.spread_over, processes);
     configuration.per_machine = (processes + over - 1) / over * configuration.training.ranks_per_process;
   }
-  const std::string updates = UpdatesWithoutFlush(configuration.training) ? "ps-async" : BaseName(strategy);
+  const std::string updates = UpdateRuleOf(configuration.training, BaseName(strategy));
   const auto rule = absl::c_find_if(probe.updates, [&](const auto& one) { return one.strategy == updates; });
   if (rule != probe.updates.end()) configuration.update = *rule;
   ResetOtherStrategiesFlags(configuration);

@@ -38,6 +38,20 @@ double AxisLinks::HalfSeconds(double bytes) const {
   return latency + seconds;
 }
 
+LinkBytes AxisLinks::AllToAllBytes(double bytes) const {
+  const double each = bytes / ranks;
+  return {.inside = (on_node - 1) * each,
+          .between = double(rings) * on_node * (ranks - on_node) * each / cluster->cards_per_node};
+}
+
+double AxisLinks::AllToAllSeconds(double bytes) const {
+  if (ranks == 1) return 0;
+  const LinkBytes sent = AllToAllBytes(bytes);
+  const double latency = (ranks - on_node) * cluster->latency_s + (on_node - 1) * cluster->intra_latency_s;
+  const double inside = sent.inside > 0 ? sent.inside / cluster->intra_bytes_per_s : 0;
+  return latency + std::max(inside, sent.between / card);
+}
+
 double AxisLinks::MessageSeconds(double bytes, bool between) const {
   if (!between) return cluster->intra_latency_s + bytes / cluster->intra_bytes_per_s;
   return cluster->latency_s + std::max(bytes, MessageBytes(bytes, between).between) / card;

@@ -32,6 +32,10 @@ struct AxisLinks {
   double HalfSeconds(double bytes) const;
   LinkBytes HalfBytes(double bytes) const;
 
+  // An all-to-all of `bytes` of each rank, of which (n-1)/n are for others: (n-1) messages.
+  double AllToAllSeconds(double bytes) const;
+  LinkBytes AllToAllBytes(double bytes) const;
+
   // A message of each device to the one that is `stride` devices further, between nodes or inside of one.
   double MessageSeconds(double bytes, bool between) const;
   LinkBytes MessageBytes(double bytes, bool between) const;

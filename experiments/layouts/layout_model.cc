@@ -1,5 +1,6 @@
 #include "experiments/layouts/layout_model.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/text/translate.h"
@@ -18,6 +19,18 @@ absl::Status WithoutLayers(const Workload& workload) {
       Tr("--layouts needs a transformer; workload $0 has no lines '# heads: N', '# tokens_per_sample: N' and "
          "'# activation_bytes: N', or a single block of layers; use one of $1",
          workload.name, absl::StrJoin(WorkloadNames(IsTransformer), ", ")));
+}
+
+// Of a matrix with so many outputs, relative to the model's width, what are keys and values. `name`: as
+// architectures.py and PyTorch's models name them.
+double KeysOf(const std::string& name, double width) {
+  for (const char* const joined : {"qkv", "c_attn"}) {
+    if (absl::StrContains(name, joined)) return width - 1;  // after the queries
+  }
+  for (const char* const own : {"k_proj", "v_proj", ".key.", ".value."}) {
+    if (absl::StrContains(name, own)) return width;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -53,7 +66,9 @@ absl::StatusOr<LayoutModel> LayoutModelOf(const Workload& workload) {
     const double values = static_cast<double>(tensor.bytes) / 4;
     const bool is_matrix = values > kLeastRows * model.width;
     (is_matrix ? layer.matrices : layer.others) += values;
-    if (is_matrix) layer.widths.push_back(values / model.width);
+    if (!is_matrix) continue;
+    layer.widths.push_back(values / model.width);
+    layer.keys += KeysOf(tensor.name, layer.widths.back() / model.width);
   }
   // The first block looks tokens up and keeps nothing; the last multiplies by the vocabulary, with a matrix
   // of its own or that of the first. Other blocks with matrices are attention and MLP.
@@ -63,7 +78,11 @@ absl::StatusOr<LayoutModel> LayoutModelOf(const Workload& workload) {
   first.widths.clear();
   last.widths.clear();
   for (ModelLayer& layer : model.layers) {
-    if (!layer.widths.empty()) layer.forward_sums = layer.backward_sums = kAllReducesPerLayer / 2;
+    if (layer.widths.empty()) continue;
+    layer.forward_sums = layer.backward_sums = kAllReducesPerLayer / 2;
+    if (layer.keys <= 0) layer.keys = 2;
+    const double pairs = model.tokens * model.width;  // 2 s^2 h operations beside 2 s of each parameter
+    layer.attention = pairs / (pairs + layer.matrices);
   }
   first.forward_sums = 1;  // the part of the vocabulary of each rank
   last.backward_sums = 1;

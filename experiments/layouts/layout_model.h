@@ -19,6 +19,9 @@ struct ModelLayer {
   std::vector<double> widths = {};  // see KeptValuesPerToken; empty: not a transformer's layer
   double logits = 0;                // outputs per token of the last matrix, which are float32
   int forward_sums = 0, backward_sums = 0;  // of outputs and of inputs' gradients (TensorHalvesOf)
+  // Of attention: its keys and values per token, relative to the model's width; and the part of the layer's
+  // computing that are products of queries and keys, and of these with values, by operations, causal.
+  double keys = 0, attention = 0;
 
   // Of a rank, with so many of them.
   double Parameters(int tensor_ranks) const { return matrices / tensor_ranks + others; }

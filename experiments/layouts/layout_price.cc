@@ -8,10 +8,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "experiments/costs/sequence_costs.h"
 #include "experiments/simulator/pipeline.h"
 #include "experiments/simulator/program_durations.h"
 #include "trainer/programs/lower_program.h"
-#include "trainer/programs/mesh.h"
 #include "trainer/programs/walk_program.h"
 
 namespace psring {
@@ -21,6 +21,9 @@ namespace {
 struct UnitPrice {
   double forward_s = 0, backward_s = 0;  // computation
   TensorHalves halves = {};
+  // Of attention between ranks that divide sequences.
+  double forward_wait_s = 0, backward_wait_s = 0;
+  LinkBytes forward_sent = {}, backward_sent = {};
   double parameters = 0;
 };
 
@@ -30,17 +33,18 @@ class Prices {
   Prices(const LayoutQuestion& question, const LayoutCandidate& candidate, const LayoutStages& stages)
       : candidate_(candidate),
         bytes_(question.model.bytes()),
-        activation_bytes_(question.model.BoundaryBytes(candidate.samples)),
-        message_bytes_(question.model.OwnBoundaryBytes(candidate.samples, candidate.tp)),
+        activation_bytes_(question.model.BoundaryBytes(candidate.samples) / candidate.cp),
+        message_bytes_(question.model.OwnBoundaryBytes(candidate.samples, candidate.tp) / candidate.cp),
         per_node_(ShapeOf(question.cluster, question.workers).ranks_per_node),
         tensor_(AxisLinks::Of(question.cluster, question.workers, 1, candidate.tp)),
+        sequence_(AxisLinks::Of(question.cluster, question.workers, candidate.tp, candidate.cp)),
         split_(candidate.split()),
         replicas_(AxisLinks::Of(question.cluster, question.workers, candidate.tp, split_.ranks)),
         copies_(
             AxisLinks::Of(question.cluster, question.workers, candidate.tp * split_.ranks, split_.copies)),
-        pipeline_(
-            AxisLinks::Of(question.cluster, question.workers, candidate.tp * candidate.dp, candidate.pp)) {
-    const double samples = candidate.samples, share = samples / candidate.tp;
+        pipeline_(AxisLinks::Of(question.cluster, question.workers, candidate.tp * candidate.replicas(),
+                                candidate.pp)) {
+    const double samples = candidate.samples, share = samples / (candidate.tp * candidate.cp);
     units_of_.resize(candidate.stages());
     for (int stage = 0; stage < candidate.stages(); ++stage) {
       const int first = stages.first_layer[stage], end = stages.first_layer[stage + 1];
@@ -49,8 +53,11 @@ class Prices {
         if ((layer - first) % each == 0) units_of_[stage].emplace_back();
         UnitPrice& unit = units_of_[stage].back();
         const ModelLayer& of = question.model.layers[layer];
-        unit.forward_s += share * of.forward_s + samples * of.whole_forward_s;
-        unit.backward_s += share * of.backward_s + samples * of.whole_backward_s;
+        // All wait in each step of the ring for the rank with the most pairs.
+        const double slower = IsContiguous() ? 1 + of.attention * (1 / ContiguousShare(candidate.cp) - 1) : 1;
+        unit.forward_s += slower * share * of.forward_s + samples / candidate.cp * of.whole_forward_s;
+        unit.backward_s += slower * share * of.backward_s + samples / candidate.cp * of.whole_backward_s;
+        AddAttention(question.model, of, share, unit);
         if (candidate.tp > 1) {
           const TensorHalves halves =
               TensorHalvesOf(of.forward_sums, of.backward_sums, question.model.sequence_parallel);
@@ -67,12 +74,12 @@ class Prices {
   double Seconds(int rank, const StepAction& action) const {
     switch (action.kind) {
       case StepKind::kForward:
-        return UnitOf(action).forward_s + TensorSeconds(action);
+        return UnitOf(action).forward_s + WithinSeconds(action);
       case StepKind::kBackward:
-        return UnitOf(action).backward_s + TensorSeconds(action);
+        return UnitOf(action).backward_s + WithinSeconds(action);
       case StepKind::kBackwardInput:
       case StepKind::kBackwardWeight:
-        return UnitOf(action).backward_s / 2 + TensorSeconds(action);
+        return UnitOf(action).backward_s / 2 + WithinSeconds(action);
       case StepKind::kSendActivation:
       case StepKind::kSendGradient:
         return pipeline_.MessageSeconds(message_bytes_, Crosses(rank, action.kind));
@@ -86,9 +93,11 @@ class Prices {
     return bytes > 0 ? 2 * copies_.HalfSeconds(bytes) : 0;
   }
 
-  // The part of a computation in which tensor-parallel ranks add or gather.
-  double TensorSeconds(const StepAction& action) const {
-    return TensorHalvesIn(action) * tensor_.HalfSeconds(activation_bytes_);
+  // The part of a computation in which tensor-parallel ranks add or gather, or those of a sequence wait.
+  double WithinSeconds(const StepAction& action) const {
+    const double sums = TensorHalvesIn(action) * tensor_.HalfSeconds(activation_bytes_);
+    if (action.kind == StepKind::kForward) return sums + UnitOf(action).forward_wait_s;
+    return GivesInput(action.kind) ? sums + UnitOf(action).backward_wait_s : sums;
   }
 
   LinkBytes Sent(int rank, const StepAction& action) const {
@@ -98,6 +107,8 @@ class Prices {
       return pipeline_.MessageBytes(message_bytes_, Crosses(rank, action.kind));
     }
     sent.Add(tensor_.HalfBytes(activation_bytes_), TensorHalvesIn(action));
+    if (action.kind == StepKind::kForward) sent.Add(UnitOf(action).forward_sent);
+    if (GivesInput(action.kind)) sent.Add(UnitOf(action).backward_sent);
     sent.Add(copies_.HalfBytes(CopiedBytes(action)), 2);
     return sent.Add(replicas_.HalfBytes(ReplicaBytes(action)), HalvesOf(action));
   }
@@ -110,12 +121,49 @@ class Prices {
     return (layers + kMaxUnits - 1) / kMaxUnits;
   }
 
+  bool IsContiguous() const { return candidate_.context_parallel == "contiguous"; }
+
+  // What the attention of a layer exchanges between the ranks that divide sequences. `share`: of a sample's
+  // computing that is a rank's.
+  void AddAttention(const LayoutModel& model, const ModelLayer& layer, double share, UnitPrice& unit) const {
+    const int ranks = candidate_.cp;
+    if (ranks == 1 || layer.keys == 0) return;
+    const double values = candidate_.samples * model.tokens / ranks * model.width / candidate_.tp;
+    const double bytes = model.value_bytes() * values;  // of the queries of a rank
+    if (candidate_.context_parallel == "ulysses") {
+      for (const double exchanged : {(1 + layer.keys) * bytes, bytes}) {  // and of the outputs
+        for (double* const wait : {&unit.forward_wait_s, &unit.backward_wait_s})
+          *wait += sequence_.AllToAllSeconds(exchanged);
+        for (LinkBytes* const sent : {&unit.forward_sent, &unit.backward_sent})
+          sent->Add(sequence_.AllToAllBytes(exchanged));
+      }
+      return;
+    }
+    // Each of the ranks' keys passes all others, as in an all-gather; in backward, so do their gradients.
+    const double keys = ranks * layer.keys * bytes;
+    const auto steps = [&](double layer_s) -> RingSteps {
+      const double first = share * layer.attention * layer_s / ranks;
+      return {.ranks = ranks,
+              .first_s = first,
+              .block_s = IsContiguous() ? 2 * first : first,
+              .hop_s = sequence_.HalfSeconds(keys) / (ranks - 1)};
+    };
+    unit.forward_wait_s += RingForwardWait(steps(layer.forward_s));
+    unit.backward_wait_s += RingBackwardWait(steps(layer.backward_s));
+    unit.forward_sent.Add(sequence_.HalfBytes(keys));
+    unit.backward_sent.Add(sequence_.HalfBytes(keys), 2);
+  }
+
   const UnitPrice& UnitOf(const StepAction& action) const { return units_of_[action.stage][action.unit]; }
+
+  // Whether a computation has the gradient of a unit's input.
+  static bool GivesInput(StepKind kind) {
+    return kind == StepKind::kBackward || kind == StepKind::kBackwardInput;
+  }
 
   int TensorHalvesIn(const StepAction& action) const {
     if (action.kind == StepKind::kForward) return UnitOf(action).halves.forward;
-    const bool is_input = action.kind == StepKind::kBackward || action.kind == StepKind::kBackwardInput;
-    return is_input ? UnitOf(action).halves.backward : 0;
+    return GivesInput(action.kind) ? UnitOf(action).halves.backward : 0;
   }
 
   int HalvesOf(const StepAction& action) const { return psring::HalvesOf(*candidate_.strategy, action.kind); }
@@ -134,7 +182,7 @@ class Prices {
   // Whether a message goes to another node.
   bool Crosses(int rank, StepKind kind) const {
     const int step = kind == StepKind::kSendActivation ? 1 : candidate_.pp - 1;
-    const int64_t stride = int64_t{candidate_.tp} * candidate_.dp;
+    const int64_t stride = int64_t{candidate_.tp} * candidate_.replicas();
     const auto node = [&](int of) { return of * stride / per_node_; };
     return stride >= per_node_ || node(rank) != node((rank + step) % candidate_.pp);
   }
@@ -143,7 +191,7 @@ class Prices {
   const AdamBytes bytes_;
   const double activation_bytes_, message_bytes_;
   const int per_node_;
-  const AxisLinks tensor_;
+  const AxisLinks tensor_, sequence_;
   const ShardSplit split_;
   const AxisLinks replicas_, copies_;  // of one copy of sharded state; of its copies
   const AxisLinks pipeline_;
@@ -177,6 +225,12 @@ class PricedDurations : public GivenDurations {
   int64_t now_ns_ = 0;
 };
 
+// The trainer's (SequencePlace::ExchangeElements), relative to the activation of a rank.
+double ExchangedPieces(const LayoutCandidate& candidate) {
+  if (candidate.context_parallel == "ulysses") return 10;
+  return candidate.cp > 2 ? 2 * 5 : 2 * 4;
+}
+
 }  // namespace
 
 LayoutQuestion Assuming(LayoutQuestion question, const Cluster& cluster, double slowest) {
@@ -191,7 +245,8 @@ LayoutQuestion Assuming(LayoutQuestion question, const Cluster& cluster, double 
 }
 
 std::string LayoutCandidate::layout() const {
-  const std::string text = Layout{.dp = dp, .pp = pp, .tp = tp}.name();
+  std::string text = Layout{.dp = dp, .pp = pp, .tp = tp, .cp = cp}.name();
+  if (cp > 1 && context_parallel != "ring") absl::StrAppend(&text, " ", context_parallel);
   if (!strategy->shards_updates) return text;
   return absl::StrCat(text, " ", strategy->name,
                       split().copies > 1 ? absl::StrCat(" of ", split().ranks) : "");
@@ -247,6 +302,12 @@ LayoutMemory MemoryOf(const LayoutModel& model, const LayoutCandidate& candidate
     }
     // An activation and a gradient are received while others are in use.
     if (candidate.pp > 1) memory.activations += 2 * model.OwnBoundaryBytes(candidate.samples, candidate.tp);
+    // Of a rank's tokens; and what attention exchanges, which all layers use in turn.
+    memory.activations /= candidate.cp;
+    if (candidate.cp > 1) {
+      const double activation = model.BoundaryBytes(candidate.samples) / candidate.cp / candidate.tp;
+      memory.activations += ExchangedPieces(candidate) * activation;
+    }
     // Gathered rows and sums of all tokens: the trainer has one piece of memory for each.
     if (candidate.tp > 1 && model.sequence_parallel) {
       memory.activations += 2 * model.BoundaryBytes(candidate.samples);
@@ -274,7 +335,7 @@ double LeastSeconds(const LayoutQuestion& question, const LayoutCandidate& candi
         const double forward = seconds(StepKind::kForward), backward = seconds(StepKind::kBackward);
         computing += forward + backward;
         if (stage == rank) first += forward + (candidate.program.row.divides_backward ? 0 : backward);
-        if (candidate.dp == 1) continue;
+        if (candidate.replicas() == 1) continue;
         reducing += (strategy.shards_gradients ? rounds : 1) * seconds(StepKind::kReduceGradient) +
                     seconds(StepKind::kUpdate);
         if (!strategy.shards_weights) continue;
@@ -297,7 +358,7 @@ absl::StatusOr<LayoutPrice> PriceOf(const LayoutQuestion& question, const Layout
   ModelCut cut;
   for (int stage = 0; stage < candidate.stages(); ++stage) {
     cut.units.push_back(static_cast<int>(prices.UnitsOf(stage).size()));
-    cut.bucket_ends.emplace_back(candidate.dp > 1 ? cut.units.back() : 0);
+    cut.bucket_ends.emplace_back(candidate.replicas() > 1 ? cut.units.back() : 0);
     std::iota(cut.bucket_ends.back().rbegin(), cut.bucket_ends.back().rend(), 0);
   }
   const LowerOptions options{.reduce_always = candidate.strategy->shards_gradients,
@@ -313,7 +374,7 @@ absl::StatusOr<LayoutPrice> PriceOf(const LayoutQuestion& question, const Layout
     exposed_ns += time.exposed / candidate.pp;
     LinkBytes sent;
     for (const StepAction& action : program.actions[rank]) {
-      exposed_ns += 1e9 * prices.TensorSeconds(action) / candidate.pp;
+      exposed_ns += 1e9 * prices.WithinSeconds(action) / candidate.pp;
       sent.Add(prices.Sent(rank, action));
     }
     price.sent = {.inside = std::max(price.sent.inside, sent.inside),

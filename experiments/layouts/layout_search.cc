@@ -40,6 +40,85 @@ std::vector<NamedProgram> ProgramsOf(int stages) {
   return programs;
 }
 
+// How the sequences of a question may be divided with so many tensor-parallel ranks: among how many ranks,
+// and what attention then exchanges. Not divided first.
+std::vector<std::pair<int, std::string>> SequencesOf(const LayoutQuestion& question, int tp) {
+  const auto& [layouts, strategies, only, micro_batches] = question.choice;
+  const double tokens = question.model.tokens;
+  std::vector<std::pair<int, std::string>> all = {{1, "ring"}};
+  const int most = static_cast<int>(std::min<double>(question.workers / tp, tokens));
+  for (const int cp : DivisorsUpTo(question.workers / tp, most)) {
+    const bool is_long = !layouts.empty() || tokens / cp >= kMinDividedTokens;
+    if (cp == 1 || !is_long || question.model.sequence_parallel ||
+        !AlignsWithNodes(question.cluster, question.workers, tp * cp)) {
+      continue;
+    }
+    for (const char* const kind : {"ring", "contiguous", "ulysses"}) {
+      const bool is_ring = std::string("ring") == kind, is_ulysses = std::string("ulysses") == kind;
+      if (only.empty() ? !is_ring && !is_ulysses : only != kind) continue;
+      if (std::fmod(tokens, is_ring ? 2. * cp : cp) != 0) continue;
+      if (is_ulysses && question.model.heads / tp % cp != 0) continue;
+      all.emplace_back(cp, kind);
+    }
+  }
+  return all;
+}
+
+// Of a micro-batch, of a replica's samples in a step: 1, 2, 4, ..., or those of so many micro-batches.
+std::vector<int> SamplesOf(int64_t of_replica, int micro_batches) {
+  std::vector<int> all;
+  if (micro_batches > 0) {
+    const int64_t samples = of_replica / micro_batches;
+    if (of_replica % micro_batches == 0 && samples <= kMaxSamples) all.push_back(static_cast<int>(samples));
+    return all;
+  }
+  for (int samples = 1; samples <= kMaxSamples && of_replica % samples == 0; samples *= 2) {
+    all.push_back(samples);
+  }
+  return all;
+}
+
+// Those with the axes tp and cp of `of`, and each number of stages.
+void AddCandidates(const LayoutQuestion& question, LayoutCandidate of,
+                   std::vector<LayoutCandidate>& candidates) {
+  const auto& [layouts, strategies, only, micro_batches_only] = question.choice;
+  const Cluster& cluster = question.cluster;
+  const int workers = question.workers, layers = static_cast<int>(question.model.layers.size());
+  const int together = of.tp * of.cp;
+  for (const int pp : DivisorsUpTo(workers / together, layers)) {
+    of.pp = pp;
+    of.dp = workers / together / pp;
+    const Layout layout{.dp = of.dp, .pp = pp, .tp = of.tp, .cp = of.cp};
+    if (!layouts.empty() && std::ranges::find(layouts, layout) == layouts.end()) continue;
+    const int replicas = of.replicas();
+    if (!AlignsWithNodes(cluster, workers, of.tp * replicas)) continue;
+    // Replicas of a stage on one node, which may have one copy of the state together.
+    const int on_node = ShapeOf(cluster, workers).ranks_per_node / of.tp;
+    const bool shards_on_node = on_node > 1 && on_node < replicas && replicas % on_node == 0;
+    const int64_t of_replica = question.global_batch / of.dp;
+    for (const int samples : SamplesOf(of_replica, micro_batches_only)) {
+      const int64_t micro_batches = of_replica / samples;
+      if (micro_batches > kMaxMicroBatchesPerStep || micro_batches * layers > kMaxPasses) continue;
+      of.samples = samples;
+      of.micro_batches = static_cast<int>(micro_batches);
+      for (const NamedProgram& program : ProgramsOf(pp)) {
+        if (pp * program.chunks > layers) continue;
+        of.program = program;
+        for (const StrategyRow& strategy : ShardingStrategies()) {
+          if (replicas == 1 && strategy.shards_updates) continue;
+          if (!strategies.empty() && std::ranges::find(strategies, strategy.name) == strategies.end())
+            continue;
+          of.strategy = &strategy;
+          candidates.push_back(of);
+          if (!strategy.shards_gradients || !shards_on_node) continue;
+          candidates.push_back(of);
+          candidates.back().dp_shard = on_node;
+        }
+      }
+    }
+  }
+}
+
 struct Bounded {
   FoundLayout found;
   const LayoutStages* stages;
@@ -124,39 +203,12 @@ class LayoutSearch {
 }  // namespace
 
 std::vector<LayoutCandidate> LayoutCandidates(const LayoutQuestion& question) {
-  const Cluster& cluster = question.cluster;
-  const int workers = question.workers, layers = static_cast<int>(question.model.layers.size());
   std::vector<LayoutCandidate> candidates;
-  for (const int tp : DivisorsUpTo(workers, question.model.heads)) {
-    if (question.model.heads % tp != 0 || !AlignsWithNodes(cluster, workers, tp)) continue;
+  for (const int tp : DivisorsUpTo(question.workers, question.model.heads)) {
+    if (question.model.heads % tp != 0 || !AlignsWithNodes(question.cluster, question.workers, tp)) continue;
     if (question.model.sequence_parallel && std::fmod(question.model.tokens, tp) != 0) continue;
-    for (const int pp : DivisorsUpTo(workers / tp, layers)) {
-      const int dp = workers / tp / pp;
-      if (!AlignsWithNodes(cluster, workers, tp * dp)) continue;
-      // Replicas of a stage on one node, which may have one copy of the state together.
-      const int on_node = ShapeOf(cluster, workers).ranks_per_node / tp;
-      const bool shards_on_node = on_node > 1 && on_node < dp && dp % on_node == 0;
-      const int64_t of_replica = question.global_batch / dp;
-      for (int samples = 1; samples <= kMaxSamples && of_replica % samples == 0; samples *= 2) {
-        const int64_t micro_batches = of_replica / samples;
-        if (micro_batches > kMaxMicroBatchesPerStep || micro_batches * layers > kMaxPasses) continue;
-        for (const NamedProgram& program : ProgramsOf(pp)) {
-          if (pp * program.chunks > layers) continue;
-          for (const StrategyRow& strategy : ShardingStrategies()) {
-            if (dp == 1 && strategy.shards_updates) continue;
-            candidates.push_back({.dp = dp,
-                                  .pp = pp,
-                                  .tp = tp,
-                                  .strategy = &strategy,
-                                  .program = program,
-                                  .samples = samples,
-                                  .micro_batches = static_cast<int>(micro_batches)});
-            if (!strategy.shards_gradients || !shards_on_node) continue;
-            candidates.push_back(candidates.back());
-            candidates.back().dp_shard = on_node;
-          }
-        }
-      }
+    for (const auto& [cp, kind] : SequencesOf(question, tp)) {
+      AddCandidates(question, {.tp = tp, .cp = cp, .context_parallel = kind}, candidates);
     }
   }
   return candidates;

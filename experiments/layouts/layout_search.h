@@ -25,9 +25,15 @@ struct LayoutAnswer {
   int64_t candidates = 0, fitting = 0, walked = 0;
 };
 
-// Every divisor of the workers as tp that divides the heads, and as pp up to the number of layers, if they
-// fill nodes; each of ShardingStrategies, zero2 and fsdp also with a copy of the state on each node, each
-// program, and micro-batches of 1, 2, 4, ... samples.
+// A device's tokens of a sequence from which sequences are divided (cp) if layouts are not named. With fewer,
+// links between nodes are rarely hidden (RingHiddenFrom), and replicas or tp keep the activations small
+// enough.
+inline constexpr int kMinDividedTokens = 8192;
+
+// Every divisor of the workers as tp that divides the heads, as cp that leaves kMinDividedTokens, and as pp
+// up to the number of layers, if they fill nodes; each of ShardingStrategies, zero2 and fsdp also with a copy
+// of the state on each node, each program, and micro-batches of 1, 2, 4, ... samples. Of these those of the
+// question's choice.
 std::vector<LayoutCandidate> LayoutCandidates(const LayoutQuestion& question);
 
 // Ends a search with its error, such as that of Interrupt::Check.

@@ -60,7 +60,9 @@ absl::StatusOr<Configuration> ConfigurationOf(const std::string& folder, const R
     return InvalidArgument(path, ": report shows 1 to ", kMaxLogicalWorkers, " workers, not ", workers);
   }
   Probe probe{.parameters = result.parameters};
-  probe.updates = {{.strategy = BaseName(result.strategy), .optimizer = result.optimizer, .lr = result.lr}};
+  probe.updates = {{.strategy = UpdateRuleOf(*training, BaseName(result.strategy)),
+                    .optimizer = result.optimizer,
+                    .lr = result.lr}};
   // The machine's cores are not recorded.
   return MakeConfiguration(result.strategy, static_cast<int>(workers), *training, probe,
                            /*cores=*/INT_MAX);

@@ -18,10 +18,10 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/base/own_process.h"
 #include "common/cli/command_line.h"
 #include "common/device/task_limit.h"
@@ -193,8 +193,8 @@ class Worker {
                             rendezvous_.Exchange("ps_worker wrong", absl::StrCat(wrong)));
     for (size_t rank = 0; rank < all.size(); ++rank) {
       if (all[rank] == "0") continue;
-      return absl::DataLossError(absl::StrCat(kRound, ", ", bucket.count * sizeof(float), " bytes: rank ",
-                                              rank, " has ", all[rank], " wrong elements"));
+      return DataLoss(kRound, ", ", bucket.count * sizeof(float), " bytes: rank ", rank, " has ", all[rank],
+                      " wrong elements");
     }
     return absl::OkStatus();
   }
@@ -291,8 +291,8 @@ absl::Status Run(const Flags& flags) {
   std::vector<uint64_t> sizes;
   for (const std::string& text : flags.bytes) {
     const absl::StatusOr<uint64_t> bytes = ParseByteSize(text);
-    if (!bytes.ok()) return absl::InvalidArgumentError(absl::StrCat("--bytes: ", bytes.status().message()));
-    if (*bytes < sizeof(float)) return absl::InvalidArgumentError("--bytes: a gradient has at least 4 bytes");
+    if (!bytes.ok()) return InvalidArgument("--bytes: ", bytes.status().message());
+    if (*bytes < sizeof(float)) return InvalidArgument("--bytes: a gradient has at least 4 bytes");
     sizes.push_back(*bytes);
   }
   const GetEnv environment = InPlaceOf(ProcessEnvironment(), flags.rank, flags.world_size);

@@ -10,14 +10,13 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/base/mutex.h"
 #include "common/device/memory_limit.h"
 #include "common/kernels/reduce.h"
@@ -39,7 +38,7 @@ struct Request {
 };
 
 absl::Status Failed(const char* call) {
-  return absl::UnavailableError(absl::StrCat("the control round: ", call, ": ", strerror(errno)));
+  return Unavailable("the control round: ", call, ": ", strerror(errno));
 }
 
 // Reads and writes block for at most `timeout`.
@@ -54,10 +53,8 @@ absl::Status MakeBlocking(int fd, absl::Duration timeout) {
   return absl::OkStatus();
 }
 
-absl::Status Lost(const absl::Status& why) {
-  return absl::UnavailableError(absl::StrCat("the control round: ", why.message()));
-}
-absl::Status Late() { return absl::UnavailableError("the control round: no answer in time"); }
+absl::Status Lost(const absl::Status& why) { return Unavailable("the control round: ", why.message()); }
+absl::Status Late() { return Unavailable("the control round: no answer in time"); }
 
 absl::Status Put(MemberSocket& socket, const void* data, size_t bytes) {
   const auto* next = static_cast<const std::byte*>(data);
@@ -182,8 +179,7 @@ class Server final : public RoundLimitServer {
       const bool raw = request.kind == static_cast<uint64_t>(RoundLimit::kRaw);
       if ((!raw && request.kind != static_cast<uint64_t>(RoundLimit::kFused)) || request.bytes == 0 ||
           request.bytes % sizeof(float) != 0) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("the control round: worker ", worker, " sent an invalid request"));
+        return InvalidArgument("the control round: worker ", worker, " sent an invalid request");
       }
       PSRING_RETURN_IF_ERROR(Meet(request, [&] { return Prepare(request); }));
       PSRING_RETURN_IF_ERROR(raw ? Raw(socket, worker, request, window) : Fused(socket, worker, request));
@@ -196,8 +192,8 @@ class Server final : public RoundLimitServer {
       const Request& request, const std::function<absl::Status()>& last = [] { return absl::OkStatus(); }) {
     MutexLock lock(mutex_);
     if (here_ > 0 && request != request_) {
-      return absl::InvalidArgumentError(absl::StrCat("the control round: workers request ", request.bytes,
-                                                     " and ", request_.bytes, " bytes, or other kinds"));
+      return InvalidArgument("the control round: workers request ", request.bytes, " and ", request_.bytes,
+                             " bytes, or other kinds");
     }
     request_ = request;
     const int64_t meeting = meetings_;
@@ -211,9 +207,9 @@ class Server final : public RoundLimitServer {
     const MonotonicTime deadline = MonotonicNow() + timeout_;
     while (meeting == meetings_ && !over_) {
       if (changed_.WaitUntil(mutex_, deadline) || meeting != meetings_) continue;
-      return absl::DeadlineExceededError("the control round: a worker did not arrive in time");
+      return DeadlineExceeded("the control round: a worker did not arrive in time");
     }
-    return meeting != meetings_ ? outcome_ : absl::UnavailableError("the control round: it ended");
+    return meeting != meetings_ ? outcome_ : Unavailable("the control round: it ended");
   }
 
   // Allocates the memory of a round while all workers wait. Consecutive rounds of one size continue with the
@@ -224,8 +220,7 @@ class Server final : public RoundLimitServer {
     if (std::exchange(bytes_, request.bytes) != request.bytes) buffers_.clear();
     const size_t missing = buffers - std::min(buffers, buffers_.size());
     if (missing > 0 && request.bytes > UsableMemory(*device_) / missing) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("the control round: no memory for gradients of ", request.bytes, " bytes"));
+      return ResourceExhausted("the control round: no memory for gradients of ", request.bytes, " bytes");
     }
     started_.assign((request.bytes + kWindowBytes - 1) / kWindowBytes, 0);
     if (chunks_.size() < started_.size()) chunks_ = std::vector<Mutex>(started_.size());

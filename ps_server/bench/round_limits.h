@@ -11,7 +11,6 @@
 // than the server has memory for, and the end of a connection end all connections.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>

@@ -4,7 +4,6 @@
 #include <span>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/errors.h"
 
@@ -12,7 +11,7 @@ namespace psring {
 namespace {
 
 absl::Status Unexpected(const std::string& what) {
-  return absl::InternalError(absl::StrCat("the server sent ", what, ", which was not requested"));
+  return Internal("the server sent ", what, ", which was not requested");
 }
 std::string Described(const message::Weights& chunk) {
   return absl::StrCat("weights of bucket ", chunk.bucket, " at byte ", chunk.offset);
@@ -164,8 +163,7 @@ message::Welcome ClientSession::OnWelcome(message::Welcome welcome) {
     ended_.push_back({std::move(slot->done), ExchangeResult{.version = welcome.step, .went_back = true}});
     slot.reset();
   }
-  std::stable_sort(to_send_.begin(), to_send_.end(),
-                   [](const Exchange& a, const Exchange& b) { return a.step < b.step; });
+  std::ranges::stable_sort(to_send_, {}, &Exchange::step);
   changed_.NotifyAll();
   return welcome;
 }
@@ -379,9 +377,9 @@ absl::Status ClientSession::Await(Question question, MonotonicTime deadline, con
   const bool may_go_back = question == Question::kBarrier;  // a server that went back answers no barrier
   while (state_.failure.ok() && answered_ != question && !(may_go_back && state_.went_back_to.has_value())) {
     if (MonotonicNow() >= deadline) {
-      state_.failure = absl::DeadlineExceededError(absl::StrCat(
+      state_.failure = DeadlineExceeded(
           "waited ", absl::FormatDuration(absl::Trunc(MonotonicNow() - begin, absl::Milliseconds(1))),
-          " for ", whom));
+          " for ", whom);
       changed_.NotifyAll();
       break;
     }

@@ -69,7 +69,7 @@ class ClientSession {
   // and waits for the answers.
   absl::Status AskForRows(std::vector<RowMessage> parts, MonotonicTime deadline, const std::string& whom,
                           const std::function<void(const RowMessage&)>& send);
-  // The messages of RowClient::Push, which are counted as sent.
+  // The messages of PsClient::Push, which are counted as sent.
   std::vector<RowMessage> PushRows(int64_t step, int64_t samples, absl::Span<const RowPush> pushes);
 
   // The stream has ended. Nothing is sent until the next Welcome.

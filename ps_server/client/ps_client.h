@@ -83,29 +83,7 @@ struct ClientStatus {
   Traffic traffic;
 };
 
-// A worker's interface to the tables on its parameter servers: it pulls the rows that its next batch looks
-// up, and pushes their gradient. The job has no row of a table anywhere else. The same threads and errors as
-// PsClient. After PsClient::Start.
-class RowClient {
- public:
-  // Synchronous servers answer with the rows after the updates of all steps before `step`; others with the
-  // current ones. Waits for the answer.
-  virtual absl::Status Pull(int64_t step, absl::Span<const RowPull> pulls, MonotonicTime deadline) = 0;
-
-  // The gradient of step `step`, a sum over `samples` samples, at most once per table. Copies the rows and
-  // returns; a failure is returned by a later call. Synchronous: every worker calls it once in every step.
-  virtual void Push(int64_t step, int64_t samples, absl::Span<const RowPush> pushes) = 0;
-
-  // Worker 0, before the first step of a job with `row_arrays`: the next rows of a table and slot, in order
-  // and without gaps. Waits until the servers have them. All pulls wait for the last row.
-  virtual absl::Status Put(const RowPut& put, MonotonicTime deadline) = 0;
-
- protected:
-  ~RowClient() = default;
-};
-
-// Host memory only. Start, PushPull, Barrier, Read and Leave: one thread at a time. Abort, status: any
-// thread.
+// Host memory only. Abort, status: any thread. Others: one thread at a time.
 class PsClient {
  public:
   using Done = std::function<void(absl::StatusOr<ExchangeResult>)>;
@@ -164,14 +142,23 @@ class PsClient {
 
   virtual ClientStatus status() const = 0;  // after Start
 
-  // For a job with tables. Lives as long as the client.
-  virtual RowClient& rows() = 0;
+  // For a job with tables, of which it has no row anywhere else: a worker pulls the rows that its next batch
+  // looks up, and pushes their gradient. After Start.
+
+  // Synchronous servers answer with the rows after the updates of all steps before `step`; others with the
+  // current ones. Waits for the answer.
+  virtual absl::Status Pull(int64_t step, absl::Span<const RowPull> pulls, MonotonicTime deadline) = 0;
+  // The gradient of step `step`, a sum over `samples` samples, at most once per table. Copies the rows and
+  // returns; a failure is returned by a later call. Synchronous: every worker calls it once in every step.
+  virtual void Push(int64_t step, int64_t samples, absl::Span<const RowPush> pushes) = 0;
+  // Worker 0, before the first step of a job with `row_arrays`: the next rows of a table and slot, in order
+  // and without gaps. Waits until the servers have them. All pulls wait for the last row.
+  virtual absl::Status Put(const RowPut& put, MonotonicTime deadline) = 0;
 };
 
 // A client of one server. With several servers, a ShardedClient relays messages between them.
-class OneServerClient : public PsClient, public RowClient {
+class OneServerClient : public PsClient {
  public:
-  RowClient& rows() override { return *this; }
   // `listener` gets the messages that concern other servers too: Welcome, Admitted, NormPart and Left. It
   // runs on a thread of the client, before anything that follows from the message, and must not block. Set
   // before Start.

@@ -6,12 +6,13 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/errors.h"
 
 namespace psring {
 
 // The clients are destroyed one after the other; before that, no thread of one may use another.
 ShardedClient::~ShardedClient() {
-  Fail(absl::CancelledError("its client was destroyed before it left"));
+  Fail(Cancelled("its client was destroyed before it left"));
   MutexLock lock(mutex_);
   while (relaying_ > 0) changed_.Wait(mutex_);
 }
@@ -129,9 +130,7 @@ absl::StatusOr<bool> ShardedClient::Read(const ReadRequest& request, MonotonicTi
 absl::Status ShardedClient::Leave(MonotonicTime deadline) {
   // The first server's answer may say that a step is complete without this worker; relay it before leaving
   // the others.
-  if (relays_verdicts_) {
-    PSRING_RETURN_IF_ERROR(Named(0, servers_.front()->Leave(deadline)));
-  }
+  if (relays_verdicts_) PSRING_RETURN_IF_ERROR(Named(0, servers_.front()->Leave(deadline)));
   return OnEach([&](int server) {
     return server == 0 && relays_verdicts_ ? absl::OkStatus() : servers_[server]->Leave(deadline);
   });
@@ -152,9 +151,7 @@ ClientStatus ShardedClient::status() const {
 }
 
 absl::Status ShardedClient::Named(int server, const absl::Status& status) const {
-  if (status.ok()) return status;
-  return absl::Status(status.code(),
-                      absl::StrCat("server ", server, " of ", count(), ": ", status.message()));
+  return Prefixed(status, "server ", server, " of ", count(), ": ");
 }
 
 absl::Status ShardedClient::failure() {

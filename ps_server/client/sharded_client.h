@@ -17,7 +17,7 @@
 
 namespace psring {
 
-class ShardedClient : public PsClient, public RowClient {
+class ShardedClient : public PsClient {
  public:
   explicit ShardedClient(std::vector<std::unique_ptr<OneServerClient>> servers)
       : held_(servers.size()), common_(static_cast<int>(servers.size())), servers_(std::move(servers)) {}
@@ -32,7 +32,6 @@ class ShardedClient : public PsClient, public RowClient {
   absl::Status Leave(MonotonicTime deadline) override;
   void Abort(absl::Status why) override { Fail(why); }
   ClientStatus status() const override;
-  RowClient& rows() override { return *this; }
 
   // sharded_client_rows.cc: row r is row r / servers of server r % servers.
   absl::Status Pull(int64_t step, absl::Span<const RowPull> pulls, MonotonicTime deadline) override;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_join.h"
+#include "common/base/errors.h"
 #include "ps_server/client/sharded_client.h"
 
 namespace psring {
@@ -163,9 +164,8 @@ void ShardedClient::GoBack(const std::shared_ptr<Joint>& joint) {
 absl::Status ShardedClient::AwaitAgreement(MonotonicTime deadline) {
   while (failure_.ok() && !AgreedLocked()) {
     if (MonotonicNow() >= deadline) {
-      return absl::DeadlineExceededError(absl::StrCat("waited for servers ",
-                                                      absl::StrJoin(common_.ServersToRewind(), ", "),
-                                                      " to go back to step ", common_.step()));
+      return DeadlineExceeded("waited for servers ", absl::StrJoin(common_.ServersToRewind(), ", "),
+                              " to go back to step ", common_.step());
     }
     changed_.WaitUntil(mutex_, deadline);
   }

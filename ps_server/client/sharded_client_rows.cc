@@ -43,7 +43,7 @@ absl::Status ShardedClient::Pull(int64_t step, absl::Span<const RowPull> pulls, 
       parts.push_back(
           {.table = pull.table, .rows = part.rows, .values = part.values.data(), .slot = pull.slot});
     }
-    PSRING_RETURN_IF_ERROR(servers_[static_cast<size_t>(server)]->rows().Pull(step, parts, deadline));
+    PSRING_RETURN_IF_ERROR(servers_[static_cast<size_t>(server)]->Pull(step, parts, deadline));
     for (size_t i = 0; i < pulls.size(); ++i) {
       const size_t width = WidthOf(pulls[i].table);
       for (size_t row = 0; row < own[i].positions.size(); ++row) {
@@ -65,14 +65,14 @@ void ShardedClient::Push(int64_t step, int64_t samples, absl::Span<const RowPush
           own.emplace_back(RowsOn(server, count(), push.rows, WidthOf(push.table), push.gradient));
       parts.push_back({.table = push.table, .rows = part.rows, .gradient = part.values.data()});
     }
-    servers_[static_cast<size_t>(server)]->rows().Push(step, samples, parts);
+    servers_[static_cast<size_t>(server)]->Push(step, samples, parts);
   }
 }
 
 absl::Status ShardedClient::Put(const RowPut& put, MonotonicTime deadline) {
   return OnEach([&](int server) -> absl::Status {
     const OwnRows own = RowsOn(server, count(), put.rows, WidthOf(put.table), put.values);
-    return servers_[static_cast<size_t>(server)]->rows().Put(
+    return servers_[static_cast<size_t>(server)]->Put(
         {.table = put.table, .rows = own.rows, .values = own.values.data(), .slot = put.slot}, deadline);
   });
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/errors.h"
 
@@ -129,8 +128,8 @@ class BackupMachine : public BackupBucket {
     // The admission does not know of complete pushes by workers that were lost since; they count too.
     complete += lost_pushes_;
     if (version != version_ || complete < pushed_count_) {
-      return Refuse(absl::InternalError(
-          absl::StrCat("step ", version, " is complete with ", complete, " workers at version ", version_)));
+      return Refuse(
+          Internal("step ", version, " is complete with ", complete, " workers at version ", version_));
     }
     complete_ = complete;
     return UpdateOnceComplete();

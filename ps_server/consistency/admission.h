@@ -12,7 +12,6 @@
 #include <memory>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ps_server/consistency/consistency.h"
 

@@ -1,5 +1,5 @@
-// The messages between a worker and a server, independent of the transport: proto/parameter_server.proto
-// without its encoding. The order of messages, and the rules for repeating them: protocol.md.
+// The messages between a worker and a server, independent of the transport. The order of messages, and the
+// rules for repeating them: protocol.md.
 //
 // Bucket data are sent as *chunks* of kChunkBytes (pieces.h), in order; the last one may be shorter, and a
 // bucket without elements is one empty chunk.
@@ -190,7 +190,7 @@ void SetOffset(Message& message, uint64_t offset) {
 }  // namespace message
 
 // Sent in every Join: worker and server must have the same.
-inline constexpr int kProtocolVersion = 12;
+inline constexpr int kProtocolVersion = 13;
 
 // Bounds of what a message may contain. No sum of counts over all workers, and no product of a count with the
 // number of workers or buckets, overflows 64 bits.

@@ -8,22 +8,31 @@
 namespace psring {
 namespace {
 
-// A message's payload: row numbers, and `width` values of each.
-std::shared_ptr<const std::vector<float>> Joined(absl::Span<const int32_t> rows, const float* values,
-                                                 size_t width) {
-  auto payload = std::make_shared<std::vector<float>>(rows.size() * (1 + width));
+// A message's payload: row numbers, and values of each.
+std::shared_ptr<const std::vector<float>> Joined(absl::Span<const int32_t> rows,
+                                                 absl::Span<const float> values) {
+  auto payload = std::make_shared<std::vector<float>>(rows.size() + values.size());
   if (!rows.empty()) std::memcpy(payload->data(), rows.data(), rows.size() * sizeof(int32_t));
-  std::copy_n(values, rows.size() * width, payload->data() + rows.size());
+  std::ranges::copy(values, payload->data() + rows.size());
   return payload;
 }
 
-// `visit(rows, at, width)` for the rows of each message; `at`: where the values of the first one are.
-template <typename Visit>
-void ForEachMessage(const ServerJob& job, int table, absl::Span<const int32_t> rows, const Visit& visit) {
-  const int width = job.tables[static_cast<size_t>(table)].width;
+// Adds the messages about `rows` of a table, each with the rows' values `sent`, or whose answers are
+// `received`: one of them is null.
+template <typename Message>
+void AddParts(const ServerJob& job, const Message& message, absl::Span<const int32_t> rows, const float* sent,
+              float* received, std::vector<RowMessage>& parts) {
+  const int width = job.tables[static_cast<size_t>(message.bucket)].width;
   const size_t most = MostRowsInMessage(width);
   for (size_t first = 0; first < rows.size(); first += most) {
-    visit(rows.subspan(first, most), first * static_cast<size_t>(width), static_cast<size_t>(width));
+    const absl::Span<const int32_t> some = rows.subspan(first, most);
+    const size_t at = first * static_cast<size_t>(width), floats = some.size() * static_cast<size_t>(width);
+    parts.push_back({.message = message,
+                     .payload = Joined(some, sent == nullptr ? absl::Span<const float>()
+                                                             : absl::MakeConstSpan(sent + at, floats)),
+                     .rows = some.size(),
+                     .values = received == nullptr ? nullptr : received + at,
+                     .floats = received == nullptr ? 0 : floats});
   }
 }
 
@@ -35,27 +44,19 @@ size_t MostRowsInMessage(int width) {
 
 std::vector<RowMessage> PartsOf(const ServerJob& job, const RowPut& put) {
   std::vector<RowMessage> parts;
-  ForEachMessage(job, put.table, put.rows, [&](absl::Span<const int32_t> rows, size_t at, size_t width) {
-    parts.push_back({.message = message::InitialRows{.bucket = put.table, .slot = put.slot},
-                     .payload = Joined(rows, put.values + at, width),
-                     .rows = rows.size()});
-  });
+  AddParts(job, message::InitialRows{.bucket = put.table, .slot = put.slot}, put.rows, put.values, nullptr,
+           parts);
   return parts;
 }
 
 std::vector<RowMessage> PartsOf(const ServerJob& job, int64_t step, absl::Span<const RowPull> pulls) {
   std::vector<RowMessage> parts;
   for (const RowPull& pull : pulls) {
-    ForEachMessage(job, pull.table, pull.rows, [&](absl::Span<const int32_t> rows, size_t at, size_t width) {
-      parts.push_back({.message = message::PullRows{.bucket = pull.table, .step = step, .slot = pull.slot},
-                       .payload = Joined(rows, nullptr, 0),
-                       .rows = rows.size(),
-                       .values = pull.values + at,
-                       .floats = rows.size() * width});
-    });
+    AddParts(job, message::PullRows{.bucket = pull.table, .step = step, .slot = pull.slot}, pull.rows,
+             nullptr, pull.values, parts);
   }
   if (parts.empty()) {  // only waits
-    parts.push_back({.message = message::PullRows{.step = step}, .payload = Joined({}, nullptr, 0)});
+    parts.push_back({.message = message::PullRows{.step = step}, .payload = Joined({}, {})});
   }
   return parts;
 }
@@ -63,17 +64,12 @@ std::vector<RowMessage> PartsOf(const ServerJob& job, int64_t step, absl::Span<c
 std::vector<RowMessage> PartsOf(const ServerJob& job, int64_t step, int64_t samples,
                                 absl::Span<const RowPush> pushes) {
   std::vector<RowMessage> parts;
+  message::PushRows message{.step = step, .samples = samples};
   for (const RowPush& push : pushes) {
-    ForEachMessage(job, push.table, push.rows, [&](absl::Span<const int32_t> rows, size_t at, size_t width) {
-      parts.push_back({.message = message::PushRows{.bucket = push.table, .step = step, .samples = samples},
-                       .payload = Joined(rows, push.gradient + at, width),
-                       .rows = rows.size()});
-    });
+    message.bucket = push.table;
+    AddParts(job, message, push.rows, push.gradient, nullptr, parts);
   }
-  if (parts.empty()) {
-    parts.push_back(
-        {.message = message::PushRows{.step = step, .samples = samples}, .payload = Joined({}, nullptr, 0)});
-  }
+  if (parts.empty()) parts.push_back({.message = message, .payload = Joined({}, {})});
   std::get<message::PushRows>(parts.back().message).complete = 1;
   return parts;
 }

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/base/errors.h"
@@ -81,7 +80,7 @@ absl::Status ValidateTables(const ServerJob& job) {
     }
   }
   if (job.clip_norm > 0 || job.wire != DType::kFloat32) {
-    return absl::InvalidArgumentError("tables cannot be combined with clipping or 16-bit gradients");
+    return InvalidArgument("tables cannot be combined with clipping or 16-bit gradients");
   }
   return CheckRowOptimizer(job.optimizer);
 }
@@ -102,9 +101,7 @@ absl::Status ValidateBuckets(const ServerJob& job) {
       return InvalidArgument(Describe(in_place[i]), " is number ", i);
     }
   }
-  std::sort(in_place.begin(), in_place.end(), [](const Bucket& a, const Bucket& b) {
-    return std::pair(a.first, a.count) < std::pair(b.first, b.count);
-  });
+  std::ranges::sort(in_place, {}, [](const Bucket& b) { return std::pair(b.first, b.count); });
   const size_t parameters = static_cast<size_t>(job.parameters);
   size_t covered = 0;
   for (const Bucket& bucket : in_place) {

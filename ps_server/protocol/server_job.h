@@ -30,7 +30,7 @@ struct ServerJob {
   DType wire = DType::kFloat32;  // of gradients in messages; sums and answers are float32
   int64_t parameters = 0;
   std::vector<Bucket> buckets;
-  // Whose rows are pulled and pushed (RowClient), and the seed of their initial values (InitialRow). Their
+  // Whose rows are pulled and pushed (PsClient), and the seed of their initial values (InitialRow). Their
   // names and lookups are not sent. With several servers row r is on server r % servers.
   std::vector<Table> tables = {};
   uint64_t table_seed = 0;

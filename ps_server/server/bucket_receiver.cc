@@ -5,7 +5,6 @@
 #include <memory>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/base/errors.h"
@@ -42,7 +41,7 @@ absl::Status BucketReceiver::OnWeights(const message::InitialWeights& chunk, Pie
   }
   Weights& weights = weights_[bucket];
   if (chunk.slot == 0 && weights.whole) {
-    return AtBucket(absl::InvalidArgumentError("initial weights that have arrived already"), 0, bucket);
+    return AtBucket(InvalidArgument("initial weights that have arrived already"), 0, bucket);
   }
   uint64_t next = weights.bytes;
   if (chunk.slot != 0) {
@@ -72,9 +71,7 @@ absl::StatusOr<BucketReceiver::Received> BucketReceiver::OnGradient(int worker,
 absl::StatusOr<BucketReceiver::Added> BucketReceiver::Add(int worker, const message::Gradient& chunk,
                                                           const ReceivedPayload& payload, Lane& lane) {
   const int bucket = chunk.bucket;
-  if (chunk.incarnation == 0) {
-    return absl::InvalidArgumentError("a push without the incarnation of the server");
-  }
+  if (chunk.incarnation == 0) return InvalidArgument("a push without the incarnation of the server");
   // For an earlier incarnation, or for a sum that was emptied; the worker is notified in both cases.
   if (chunk.incarnation != parts_.incarnation || chunk.resets < parts_.shard.resets(bucket))
     return Added::kPart;
@@ -103,7 +100,7 @@ absl::StatusOr<BucketReceiver::Added> BucketReceiver::Add(int worker, const mess
   if (!whole.has_value()) {
     PSRING_RETURN_IF_ERROR(CheckChunk(chunk.offset, push.high_water, bytes, gradient_bytes));
   } else if (push.high_water > 0) {
-    return absl::InvalidArgumentError("a whole gradient in the middle of one in chunks");
+    return InvalidArgument("a whole gradient in the middle of one in chunks");
   }
   const absl::StatusOr<ParameterShard::Added> taken =
       whole.has_value() ? parts_.shard.AddWhole(worker, bucket, *whole, lane, push.resets)

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/errors.h"
 #include "common/ops/gradient_norm.h"
@@ -246,7 +245,7 @@ absl::Status BucketRounds::OnJoin(int worker, bool again, Replies& replies) {
   for (int i = 0; i < bucket_count(); ++i) {
     BucketState& state = buckets_[i];
     const Consistency::Decision decision = state.consistency->OnJoin(worker, step);
-    if (!decision.accept) return absl::FailedPreconditionError(decision.reason);
+    if (!decision.accept) return FailedPrecondition(decision.reason);
     Pending& pending = state.pending[worker];
     if (pending.state == Pending::State::kPushed) {  // from before its loss, not applied yet
       pending.joins = true;
@@ -271,7 +270,7 @@ void BucketRounds::ReadToJoin(int worker, Replies& replies) {
 absl::Status BucketRounds::Act(int bucket, const Consistency::Decision& decision, Lane& lane,
                                Replies& replies) {
   BucketState& state = buckets_[bucket];
-  if (!decision.accept) return absl::FailedPreconditionError(decision.reason);
+  if (!decision.accept) return FailedPrecondition(decision.reason);
   const bool clips = job_.clip_norm > 0;
   const int64_t version = state.consistency->version();
   // Clipping: noted when the update is made.
@@ -356,10 +355,7 @@ absl::Status BucketRounds::ApplyReduced(double sum_of_squares, Lane& lane, Repli
     MutexLock lock(state.mutex);
     const Clipping::Update held = clipping_.Take(bucket);
     const absl::StatusOr<double> factor = ClipFactor(job_.clip_norm, sum_of_squares, held.samples);
-    if (!factor.ok()) {
-      return absl::Status(factor.status().code(),
-                          absl::StrCat("step ", held.step, ": ", factor.status().message()));
-    }
+    if (!factor.ok()) return Prefixed(factor.status(), "step ", held.step, ": ");
     checkpointing_.NoteVersion(bucket, state.consistency->version());
     PSRING_RETURN_IF_ERROR(MakeUpdate(bucket, held, {.gradient = *factor}, lane, replies));
   }

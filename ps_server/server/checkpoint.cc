@@ -4,27 +4,27 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/ops/optimizer.h"
 #include "ps_server/protocol/messages.h"
 
 namespace psring {
 namespace {
 
-absl::Status Wrong(const std::string& what) {
-  return absl::DataLossError(
-      absl::StrCat("the checkpoint does not fit its own job: ", what, "; use another --checkpoint_dir"));
+template <typename... Parts>
+absl::Status Wrong(const Parts&... what) {
+  return DataLoss("the checkpoint does not fit its own job: ", what..., "; use another --checkpoint_dir");
 }
 
 absl::Status CheckLength(const std::string& list, size_t length, size_t expected) {
   if (length == expected) return absl::OkStatus();
-  return Wrong(absl::StrCat(list, " has ", length, " entries, not ", expected));
+  return Wrong(list, " has ", length, " entries, not ", expected);
 }
 
 absl::Status CheckRange(const std::string& what, int64_t value, int64_t most) {
   if (value >= 0 && value <= most) return absl::OkStatus();
-  return Wrong(absl::StrCat(what, " is ", value, "; it must be 0 to ", most));
+  return Wrong(what, " is ", value, "; it must be 0 to ", most);
 }
 
 absl::Status CheckAll(const std::string& list, std::span<const int64_t> values, int64_t most) {
@@ -45,7 +45,7 @@ absl::Status ValidateStats(const ServerStats& stats, const ServerJob& job) {
   PSRING_RETURN_IF_ERROR(CheckAll("lost_workers", stats.lost_workers, job.workers - 1));
   PSRING_RETURN_IF_ERROR(CheckAll("lost_at_step", stats.lost_at_step, kMaxWireCount));
   if (stats.staleness_histogram.size() > kMaxStaleness + 1) {
-    return Wrong(absl::StrCat("staleness_histogram has ", stats.staleness_histogram.size(), " entries"));
+    return Wrong("staleness_histogram has ", stats.staleness_histogram.size(), " entries");
   }
   PSRING_RETURN_IF_ERROR(CheckAll("staleness_histogram", stats.staleness_histogram, INT64_MAX / 2));
   const int64_t counts[] = {stats.pushes, stats.dropped_gradients, stats.restarts};
@@ -68,8 +68,8 @@ absl::Status ValidateCheckpoint(const Checkpoint& checkpoint) {
   // Compared by dividing: the product could wrap.
   if (checkpoint.values.size() % arrays != 0 ||
       checkpoint.values.size() / arrays != static_cast<size_t>(job.parameters)) {
-    return Wrong(absl::StrCat("it has ", checkpoint.values.size(), " values, not ", arrays, " for each of ",
-                              job.parameters, " parameters"));
+    return Wrong("it has ", checkpoint.values.size(), " values, not ", arrays, " for each of ",
+                 job.parameters, " parameters");
   }
   PSRING_RETURN_IF_ERROR(CheckRange("step", checkpoint.step, kMaxWireCount));
   PSRING_RETURN_IF_ERROR(CheckLength("buckets", checkpoint.buckets.size(), job.buckets.size()));
@@ -86,10 +86,10 @@ absl::Status ValidateCheckpoint(const Checkpoint& checkpoint) {
       PSRING_RETURN_IF_ERROR(
           CheckAll(absl::StrCat("bucket ", i, "'s next_step"), bucket.next_step, kMaxWireCount));
     } else if (bucket.version != checkpoint.step) {
-      return Wrong(absl::StrCat(version, " is ", bucket.version, ", not the step ", checkpoint.step));
+      return Wrong(version, " is ", bucket.version, ", not the step ", checkpoint.step);
     }
     if (bucket.version < -job.optimizer.earlier_updates) {
-      return Wrong(absl::StrCat(version, " is ", bucket.version, ", before the first update"));
+      return Wrong(version, " is ", bucket.version, ", before the first update");
     }
   }
   return ValidateStats(checkpoint.stats, job);

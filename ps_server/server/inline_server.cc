@@ -1,12 +1,10 @@
 #include "ps_server/server/inline_server.h"
 
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "common/base/check.h"
 #include "ps_server/server/checkpoint.h"
-#include "ps_server/server/parameter_server.h"
 
 namespace psring {
 namespace {
@@ -14,8 +12,10 @@ namespace {
 // The server's real clock must not end the job.
 constexpr absl::Duration kForever = absl::Hours(24 * 365);
 
+}  // namespace
+
 // What one worker has received. All calls come from one thread.
-class Inbox : public ReplySink {
+class InlineServer::Inbox : public ReplySink {
  public:
   explicit Inbox(size_t buckets) : answers_(buckets), weights_(buckets) {}
 
@@ -55,99 +55,84 @@ class Inbox : public ReplySink {
   absl::Status failure_;
 };
 
-class Server : public InlineServer {
- public:
-  Server(const ServerJob& job, Device& device)
-      : job_(job),
-        server_(device, {.workers = job.workers, .timeout = kForever, .staging_bytes = SIZE_MAX}) {}
+InlineServer::InlineServer(const ServerJob& job, Device& device)
+    : job_(job), server_(device, {.workers = job.workers, .timeout = kForever, .staging_bytes = SIZE_MAX}) {}
 
-  absl::Status Begin(Span weights) {
-    PSRING_ASSIGN_OR_RETURN(lane_, server_.NewLane());
-    for (int worker = 0; worker < job_.workers; ++worker) {
-      inboxes_.push_back(std::make_shared<Inbox>(job_.buckets.size()));
-      PSRING_RETURN_IF_ERROR(server_.Join({.worker = worker, .job = job_}, inboxes_.back()));
-      if (worker != 0) continue;
-      for (const Bucket& bucket : job_.buckets) {
-        message::InitialWeights message{.bucket = bucket.index};
-        const Span part = weights.Slice(bucket.first, bucket.count);
-        do {
-          const Bytes chunk(static_cast<const std::byte*>(part.data) + message.offset,
-                            ChunkLength(part.bytes(), message.offset));
-          server_.Receive(0, &InboxOf(0), message, {.pieces = {&chunk, 1}}, *lane_);
-          message.offset += chunk.size();
-        } while (message.offset < part.bytes());
-      }
-    }
-    return Failure(0);
-  }
-
-  absl::Status Push(int worker, int64_t step, int64_t samples, int bucket, ConstSpan gradient) override {
-    // Whole and in place, like the gradient of a worker that shares memory.
-    const Bytes bytes(static_cast<const std::byte*>(gradient.data), gradient.bytes());
-    server_.Receive(
-        worker, &InboxOf(worker),
-        message::Gradient{
-            .bucket = bucket, .step = step, .samples = samples, .incarnation = server_.incarnation()},
-        {.pieces = {&bytes, 1}, .stays = true}, *lane_);
-    return Failure(worker);
-  }
-
-  absl::StatusOr<bool> Announce(int worker, int64_t step) override {
-    server_.Receive(worker, &InboxOf(worker),
-                    message::Announcement{.step = step, .incarnation = server_.incarnation()}, {}, *lane_);
-    PSRING_RETURN_IF_ERROR(Failure(worker));
-    return InboxOf(worker).TakeAdmitted();
-  }
-
-  std::vector<Answer> TakeAnswers() override {
-    std::vector<Answer> answers;
-    for (size_t worker = 0; worker < inboxes_.size(); ++worker) {
-      if (!inboxes_[worker]->complete()) continue;
-      const std::vector<message::Answer> buckets = inboxes_[worker]->Take();
-      Answer& answer = answers.emplace_back(Answer{.worker = static_cast<int>(worker),
-                                                   .step = buckets.front().step,
-                                                   .version = buckets.front().version,
-                                                   .dropped = buckets.front().dropped});
-      for (const message::Answer& bucket : buckets) answer.staleness.push_back(bucket.staleness);
-    }
-    return answers;
-  }
-
-  void CopyWeights(int worker, Span to) override {
+absl::Status InlineServer::Begin(Span weights) {
+  PSRING_ASSIGN_OR_RETURN(lane_, server_.NewLane());
+  for (int worker = 0; worker < job_.workers; ++worker) {
+    inboxes_.push_back(std::make_shared<Inbox>(job_.buckets.size()));
+    PSRING_RETURN_IF_ERROR(server_.Join({.worker = worker, .job = job_}, inboxes_.back()));
+    if (worker != 0) continue;
     for (const Bucket& bucket : job_.buckets) {
-      const Snapshot snapshot = InboxOf(worker).TakeWeights(static_cast<size_t>(bucket.index));
-      PSRING_CHECK(snapshot.weights.count == bucket.count);
-      const Span part = to.Slice(bucket.first, bucket.count);
-      if (part.bytes() > 0) std::memcpy(part.data, snapshot.weights.data, part.bytes());
+      message::InitialWeights message{.bucket = bucket.index};
+      const Span part = weights.Slice(bucket.first, bucket.count);
+      do {
+        const Bytes chunk(static_cast<const std::byte*>(part.data) + message.offset,
+                          ChunkLength(part.bytes(), message.offset));
+        server_.Receive(0, &InboxOf(0), message, {.pieces = {&chunk, 1}}, *lane_);
+        message.offset += chunk.size();
+      } while (message.offset < part.bytes());
     }
   }
+  return Failure(0);
+}
 
-  absl::Status Fetch(Span weights) override {
-    InboxOf(0).set_fetching(true);
-    server_.Receive(0, &InboxOf(0), message::Fetch{}, {}, *lane_);
-    InboxOf(0).set_fetching(false);
-    PSRING_RETURN_IF_ERROR(Failure(0));
-    CopyWeights(0, weights);
-    return absl::OkStatus();
+absl::Status InlineServer::Push(int worker, int64_t step, int64_t samples, int bucket, ConstSpan gradient) {
+  // Whole and in place, like the gradient of a worker that shares memory.
+  const Bytes bytes(static_cast<const std::byte*>(gradient.data), gradient.bytes());
+  server_.Receive(
+      worker, &InboxOf(worker),
+      message::Gradient{
+          .bucket = bucket, .step = step, .samples = samples, .incarnation = server_.incarnation()},
+      {.pieces = {&bytes, 1}, .stays = true}, *lane_);
+  return Failure(worker);
+}
+
+absl::StatusOr<bool> InlineServer::Announce(int worker, int64_t step) {
+  server_.Receive(worker, &InboxOf(worker),
+                  message::Announcement{.step = step, .incarnation = server_.incarnation()}, {}, *lane_);
+  PSRING_RETURN_IF_ERROR(Failure(worker));
+  return InboxOf(worker).TakeAdmitted();
+}
+
+std::vector<InlineServer::Answer> InlineServer::TakeAnswers() {
+  std::vector<Answer> answers;
+  for (size_t worker = 0; worker < inboxes_.size(); ++worker) {
+    if (!inboxes_[worker]->complete()) continue;
+    const std::vector<message::Answer> buckets = inboxes_[worker]->Take();
+    Answer& answer = answers.emplace_back(Answer{.worker = static_cast<int>(worker),
+                                                 .step = buckets.front().step,
+                                                 .version = buckets.front().version,
+                                                 .dropped = buckets.front().dropped});
+    for (const message::Answer& bucket : buckets) answer.staleness.push_back(bucket.staleness);
   }
+  return answers;
+}
 
-  ServerResult Result() const override { return ResultOf(0, server_.stats()); }
+void InlineServer::CopyWeights(int worker, Span to) {
+  for (const Bucket& bucket : job_.buckets) {
+    const Snapshot snapshot = InboxOf(worker).TakeWeights(static_cast<size_t>(bucket.index));
+    PSRING_CHECK(snapshot.weights.count == bucket.count);
+    const Span part = to.Slice(bucket.first, bucket.count);
+    if (part.bytes() > 0) std::memcpy(part.data, snapshot.weights.data, part.bytes());
+  }
+}
 
- private:
-  Inbox& InboxOf(int worker) { return *inboxes_[static_cast<size_t>(worker)]; }
-  absl::Status Failure(int worker) { return InboxOf(worker).failure(); }
+absl::Status InlineServer::Fetch(Span weights) {
+  InboxOf(0).set_fetching(true);
+  server_.Receive(0, &InboxOf(0), message::Fetch{}, {}, *lane_);
+  InboxOf(0).set_fetching(false);
+  PSRING_RETURN_IF_ERROR(Failure(0));
+  CopyWeights(0, weights);
+  return absl::OkStatus();
+}
 
-  const ServerJob job_;
-  std::vector<std::shared_ptr<Inbox>> inboxes_;  // by worker
-  ParameterServer server_;
-  std::optional<Lane> lane_;
-};
-
-}  // namespace
+absl::Status InlineServer::Failure(int worker) { return InboxOf(worker).failure(); }
 
 absl::StatusOr<std::unique_ptr<InlineServer>> InlineServer::Start(const ServerJob& job, Span weights,
                                                                   Device& device) {
-  auto server = std::make_unique<Server>(job, device);
+  std::unique_ptr<InlineServer> server(new InlineServer(job, device));
   PSRING_RETURN_IF_ERROR(server->Begin(weights));
   return server;
 }

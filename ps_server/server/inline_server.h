@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -11,6 +12,7 @@
 #include "common/device/device.h"
 #include "common/measure/records.h"
 #include "ps_server/protocol/server_job.h"
+#include "ps_server/server/parameter_server.h"
 
 namespace psring {
 
@@ -28,20 +30,32 @@ class InlineServer {
   // All workers of `job` have joined; `weights` are version 0. Host memory only.
   static absl::StatusOr<std::unique_ptr<InlineServer>> Start(const ServerJob& job, Span weights,
                                                              Device& device);
-  virtual ~InlineServer() = default;
 
   // One bucket of a worker's gradient (a sum over `samples` samples), which may be overwritten afterwards.
-  virtual absl::Status Push(int worker, int64_t step, int64_t samples, int bucket, ConstSpan gradient) = 0;
+  absl::Status Push(int worker, int64_t step, int64_t samples, int bucket, ConstSpan gradient);
   // Backup workers: the gradient of `step` is complete. True: push it; false: it is dropped.
-  virtual absl::StatusOr<bool> Announce(int worker, int64_t step) = 0;
+  absl::StatusOr<bool> Announce(int worker, int64_t step);
   // The exchanges completed since the last call, by worker.
-  virtual std::vector<Answer> TakeAnswers() = 0;
+  std::vector<Answer> TakeAnswers();
   // The weights of `worker`'s last answer. Call once per answer.
-  virtual void CopyWeights(int worker, Span to) = 0;
+  void CopyWeights(int worker, Span to);
 
   // The server's current weights. Not between an answer to worker 0 and its CopyWeights.
-  virtual absl::Status Fetch(Span weights) = 0;
-  virtual ServerResult Result() const = 0;
+  absl::Status Fetch(Span weights);
+  ServerResult Result() const { return ResultOf(0, server_.stats()); }
+
+ private:
+  class Inbox;
+
+  InlineServer(const ServerJob& job, Device& device);
+  absl::Status Begin(Span weights);
+  Inbox& InboxOf(int worker) { return *inboxes_[static_cast<size_t>(worker)]; }
+  absl::Status Failure(int worker);
+
+  const ServerJob job_;
+  std::vector<std::shared_ptr<Inbox>> inboxes_;  // by worker
+  ParameterServer server_;
+  std::optional<Lane> lane_;
 };
 
 }  // namespace psring

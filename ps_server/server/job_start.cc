@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/errors.h"
 #include "ps_server/consistency/consistency.h"
@@ -19,14 +18,14 @@ JobStart::JobStart(int workers, int server, int servers)
 absl::Status JobStart::MayRestore(const Checkpoint& checkpoint) const {
   const ServerJob& job = checkpoint.job;
   PSRING_RETURN_IF_ERROR(ValidateServerJob(job));
-  if (!job.tables.empty()) return absl::UnimplementedError("a checkpoint of a job with tables");
+  if (!job.tables.empty()) return Unimplemented("a checkpoint of a job with tables");
   if (job.workers != workers_ || job.server != server_ || job.servers != servers_) {
     return InvalidArgument("the checkpoint is of a job with ", job.workers, " workers, of server ",
                            job.server, " of ", job.servers, ", and this is server ", server_, " of ",
                            servers_, " with ", workers_, " workers; give another --checkpoint_dir");
   }
   if (RuleOf(job).kind == WaitingRule::Kind::kBackup && job.servers > 1) {
-    return absl::FailedPreconditionError(
+    return FailedPrecondition(
         "a job with backup workers and several servers cannot continue after the loss of a server; start it "
         "again from a checkpoint of training (--resume), with another --checkpoint_dir for the server");
   }
@@ -62,9 +61,7 @@ absl::Status JobStart::Check(int worker, const ServerJob& job) const {
     return InvalidArgument("worker ", worker, " takes this for server ", job.server, " of ", job.servers,
                            "; it is server ", server_, " of ", servers_);
   }
-  if (const absl::Status status = ValidateServerJob(job); !status.ok()) {
-    return absl::Status(status.code(), absl::StrCat("worker ", worker, "'s job: ", status.message()));
-  }
+  PSRING_RETURN_IF_ERROR(Prefixed(ValidateServerJob(job), "worker ", worker, "'s job: "));
   return job_.has_value() ? RequireSameJob(*job_, job, worker, job_of_) : absl::OkStatus();
 }
 

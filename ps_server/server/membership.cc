@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/errors.h"
 
 namespace psring {
 
@@ -21,9 +21,7 @@ std::string RanksBeside(const std::vector<int>& workers, const std::vector<int>&
 }
 
 absl::Status AtBucket(const absl::Status& status, int worker, int bucket) {
-  if (status.ok()) return status;
-  return absl::Status(status.code(),
-                      absl::StrCat("worker ", worker, ", bucket ", bucket, ": ", status.message()));
+  return Prefixed(status, "worker ", worker, ", bucket ", bucket, ": ");
 }
 
 absl::StatusOr<Membership::Entry> Membership::EntryOf(const Joining& joining, bool started) const {
@@ -35,9 +33,9 @@ absl::StatusOr<Membership::Entry> Membership::EntryOf(const Joining& joining, bo
   if (known.presence == Presence::kLeft && same_session) return Entry::kAnsweredAgain;
   if (known.presence == Presence::kJoined && started && same_session) return Entry::kResumes;
   if (known.presence == Presence::kJoined && known.gone_ns != 0) {
-    return absl::CancelledError(absl::StrCat("worker ", worker, " is being removed; join again"));
+    return Cancelled("worker ", worker, " is being removed; join again");
   }
-  return absl::AlreadyExistsError(absl::StrCat("there is a worker ", worker, " already"));
+  return AlreadyExists("there is a worker ", worker, " already");
 }
 
 void Membership::Join(const Joining& joining) {

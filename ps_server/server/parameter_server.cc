@@ -5,7 +5,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/errors.h"
 #include "common/device_factory/make_ops.h"
@@ -142,7 +141,7 @@ absl::Status ParameterServer::On(const message::Leave&, Arrival& from) {
     return FailedPrecondition("worker ", worker, " leaves in the middle of its push of step ", push.step);
   }
   if (worker == 0 && rows_ != nullptr && rows_->AwaitsInitialRows()) {
-    return absl::FailedPreconditionError("worker 0 leaves before it has sent all rows of the checkpoint");
+    return FailedPrecondition("worker 0 leaves before it has sent all rows of the checkpoint");
   }
   PSRING_ASSIGN_OR_RETURN(const Verdict verdict, rounds_->OnLeave(worker, from.lane, from.replies));
   if (rows_ != nullptr) rows_->OnGone(worker, from.replies);
@@ -226,7 +225,7 @@ absl::Status ParameterServer::On(const message::Rewind& rewind, Arrival& from) {
     MutexLock lock(mutex_);
     if (!goes_back_to_.has_value()) goes_back_to_ = rewind;
   }
-  Abort(absl::CancelledError(absl::StrCat("the job goes back to step ", rewind.step, " or before")));
+  Abort(Cancelled("the job goes back to step ", rewind.step, " or before"));
   return absl::OkStatus();
 }
 

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/errors.h"
 #include "ps_server/server/parameter_server.h"
@@ -50,7 +49,7 @@ absl::Status ParameterServer::Join(const Joining& joining, std::shared_ptr<Reply
       Deliver(worker, {.message = WelcomeMessage(0)});
       return absl::OkStatus();
   }
-  return absl::InternalError("a Join without a meaning");
+  return Internal("a Join without a meaning");
 }
 
 absl::Status ParameterServer::Enter(const Joining& joining, std::shared_ptr<ReplySink> sink) {
@@ -92,7 +91,7 @@ absl::Status ParameterServer::Resume(int worker, std::shared_ptr<ReplySink> sink
     old = std::exchange(workers_[worker].sink, std::move(sink));
     workers_[worker].held.clear();  // answered when the worker repeats its pushes
   }
-  if (old != nullptr) old->Abort(absl::CancelledError("this worker has opened another stream"));
+  if (old != nullptr) old->Abort(Cancelled("this worker has opened another stream"));
   SendResets(worker);
   Deliver(worker, {.message = WelcomeMessage(0)});
   return absl::OkStatus();
@@ -295,7 +294,7 @@ void ParameterServer::LoseOverdue() {
 
 // The others continue without the worker, or the job fails.
 void ParameterServer::Lose(int worker, const std::string& lost) {
-  if (!ContinuesWithout(worker)) return Abort(absl::UnavailableError(lost));
+  if (!ContinuesWithout(worker)) return Abort(Unavailable(lost));
   absl::StatusOr<Lane> lane = NewLane();
   if (!lane.ok()) return Abort(lane.status());
   Replies replies;
@@ -321,7 +320,7 @@ void ParameterServer::Lose(int worker, const std::string& lost) {
     stats_.lost_workers.push_back(worker);
     stats_.lost_at_step.push_back(step);
   }
-  if (sink != nullptr) sink->Abort(absl::UnavailableError(lost));
+  if (sink != nullptr) sink->Abort(Unavailable(lost));
   options_.on_note(absl::StrCat(lost, "; the others continue"));
   Finish(std::move(replies));
   ReleaseBarriers();
@@ -333,9 +332,8 @@ void ParameterServer::OnSilence() {
   if (failed_) return;
   const BucketRounds::Missing missing = WaitsFor();
   if (missing.what.empty()) return;
-  const absl::Status waited =
-      absl::DeadlineExceededError(absl::StrCat("waited ", absl::FormatDuration(options_.timeout), " for ",
-                                               missing.what, RanksBeside(missing.workers, options_.ranks)));
+  const absl::Status waited = DeadlineExceeded("waited ", absl::FormatDuration(options_.timeout), " for ",
+                                               missing.what, RanksBeside(missing.workers, options_.ranks));
   watchdog_.NoteArrival();
   const bool continues = !missing.workers.empty() &&
                          std::ranges::all_of(missing.workers, [&](int one) { return ContinuesWithout(one); });

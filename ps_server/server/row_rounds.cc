@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/errors.h"
 #include "common/tables/merge_rows.h"
@@ -107,8 +106,8 @@ absl::Status RowRounds::On(int worker, const message::PullRows& pull, Pieces pay
                               ", and the server is at step ", version_);
   }
   if (own.waiting >= MostPulls(job_.tables.size())) {
-    return absl::ResourceExhaustedError(absl::StrCat("worker ", worker, " has ", own.waiting,
-                                                     " pulls of rows that wait, and sends another one"));
+    return ResourceExhausted("worker ", worker, " has ", own.waiting,
+                             " pulls of rows that wait, and sends another one");
   }
   ++own.waiting;
   waiting_.push_back({worker, pull, std::move(rows.rows)});

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/device/memory_limit.h"
 #include "common/ops/optimizer.h"
 #include "common/tables/row_storage.h"
@@ -36,7 +37,7 @@ bool HasSum(const ServerJob& job) { return AccumulationOf(job) == Accumulation::
 absl::Status Require(const ServerJob& job, double bytes, const Device& device) {
   const auto usable = static_cast<double>(UsableMemory(device));
   if (bytes <= usable) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
+  return ResourceExhausted(
       absl::StrFormat("%s, and %.1f MiB are available on %s; use a smaller model or more servers",
                       DescribeNeed(job, bytes), usable / kMiB, device.name()));
 }

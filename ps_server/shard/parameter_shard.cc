@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "ps_server/shard/job_memory.h"
 
 namespace psring {
@@ -47,8 +47,7 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(const Ser
   absl::StatusOr<std::unique_ptr<ParameterShard>> shard = made();
   if (shard.ok() || shard.status().code() != absl::StatusCode::kResourceExhausted) return shard;
   const JobMemory need = MemoryOf(job, device.host_reads_memory());
-  return absl::ResourceExhaustedError(
-      absl::StrCat(DescribeNeed(job, need.on_device), ": ", shard.status().message()));
+  return ResourceExhausted(DescribeNeed(job, need.on_device), ": ", shard.status().message());
 }
 
 absl::Status ParameterShard::Allocate() {

@@ -19,7 +19,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/base/mutex.h"
 #include "common/device/device.h"
 #include "common/ops/ops.h"
 #include "common/ops/optimizer.h"

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
 #include "common/base/errors.h"
@@ -177,7 +176,7 @@ class Folder : public CheckpointStore {
 
   static absl::StatusOr<Checkpoint> Read(const std::string& path) {
     const auto damaged = [&](absl::string_view why) {
-      return absl::DataLossError(absl::StrCat("the checkpoint ", path, " is damaged: ", why));
+      return DataLoss("the checkpoint ", path, " is damaged: ", why);
     };
     PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, MostWeightsBytes()));
     absl::string_view rest = text;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/errors.h"
 #include "common/net/address.h"
@@ -43,7 +42,7 @@ GrpcClient::GrpcClient(const std::string& address, GrpcClientOptions options)
 
 GrpcClient::~GrpcClient() {
   if (!thread_.joinable()) return;
-  End(absl::CancelledError("the client was destroyed"));
+  End(Cancelled("the client was destroyed"));
   {
     MutexLock lock(mutex_);
     while (!over_) over_changed_.Wait(mutex_);  // cancelled, so its operations complete
@@ -75,10 +74,9 @@ absl::Status GrpcClient::Start(int worker, const ServerJob& job, const WorkerBuf
       offer = offer_;
     }
     PSRING_RETURN_IF_ERROR(session_.state().failure);
-    token =
-        offer.has_value()
-            ? HandOver(*offer, until)
-            : absl::StatusOr<std::string>(absl::DeadlineExceededError("it did not offer to share memory"));
+    token = offer.has_value()
+                ? HandOver(*offer, until)
+                : absl::StatusOr<std::string>(DeadlineExceeded("it did not offer to share memory"));
     if (!token.ok() && options_.payload == Payload::kShared) {
       End(token.status());
       return FailedPrecondition("the parameter server at ", address(), " shares no memory with worker ",
@@ -107,7 +105,7 @@ absl::StatusOr<std::string> GrpcClient::HandOver(const std::string& offer, Monot
   PSRING_ASSIGN_OR_RETURN(
       HandedOver handed, HandOverMemory(offer, options_.secret, gradients, caller_.shared_weights, deadline));
   if (!first && on_gpu_ && !handed.on_gpu) {
-    return absl::FailedPreconditionError("the restarted server cannot reach this worker's GPU");
+    return FailedPrecondition("the restarted server cannot reach this worker's GPU");
   }
   on_gpu_ = handed.on_gpu;
   in_use_ = std::move(handed.in_use);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
+#include "common/base/errors.h"
 #include "common/net/grpc_waiting.h"
 #include "common/text/peer_text.h"
 #include "ps_server/wire/grpc_client.h"
@@ -69,9 +69,8 @@ void GrpcClient::OnTick() {
   if (options_.reply_timeout == absl::InfiniteDuration()) return;
   const absl::Duration longest = options_.reply_timeout + Grace();
   if (const std::string push = session_.Overdue(longest); !push.empty()) {
-    End(absl::DeadlineExceededError(absl::StrCat("waited ", absl::FormatDuration(longest),
-                                                 " for the parameter server at ", address(),
-                                                 " to answer the push of ", push)));
+    End(DeadlineExceeded("waited ", absl::FormatDuration(longest), " for the parameter server at ", address(),
+                         " to answer the push of ", push));
   }
 }
 
@@ -128,7 +127,7 @@ absl::StatusOr<bool> GrpcClient::OnPayload(PayloadSocket& socket) {
              std::holds_alternative<message::Rows>(message)) {
     discards_ = false;
   } else {
-    return absl::InternalError("the server sent a message on its payload connection that is not an answer");
+    return Internal("the server sent a message on its payload connection that is not an answer");
   }
   if (!place.has_value()) unused_.resize(kChunkBytes);
   std::byte* const to = place.value_or(unused_.data());
@@ -143,7 +142,7 @@ absl::StatusOr<bool> GrpcClient::OnPayload(PayloadSocket& socket) {
 
 void GrpcClient::OnPayloadEnd(const absl::Status& why) {
   if (absl::IsUnavailable(why)) return Break(why);
-  End(absl::Status(why.code(), absl::StrCat("parameter server at ", address(), ": ", why.message())));
+  End(Prefixed(why, "parameter server at ", address(), ": "));
 }
 
 absl::Status GrpcClient::Take() {
@@ -154,7 +153,7 @@ absl::Status GrpcClient::Take() {
   const auto [bytes, _, at] = *answer->shared;
   const Bytes all = BytesOf(caller_.shared_weights.span);
   if (!shares_ || at > all.size() || bytes > all.size() - at) {
-    return absl::InternalError("the server wrote weights outside of the shared memory");
+    return Internal("the server wrote weights outside of the shared memory");
   }
   const Bytes weights = all.subspan(at, bytes);
   return session_.OnMessage(received_.message(), {&weights, 1}, on_gpu_);
@@ -169,10 +168,7 @@ void GrpcClient::OnRead(bool ok) {
     received_.Clear();
     if (welcome) OnWelcome();
     for (const Exchange& exchange : session_.TakeToSend()) SendGradient(exchange);
-    if (!status.ok()) {
-      End(absl::Status(status.code(),
-                       absl::StrCat("parameter server at ", address(), ": ", status.message())));
-    }
+    if (!status.ok()) End(Prefixed(status, "parameter server at ", address(), ": "));
   }
   MutexLock lock(mutex_);
   if (ok) {
@@ -216,12 +212,12 @@ void GrpcClient::OnOver() {
     const std::string text =
         why_broken_.empty() || of_server ? PeerText(end_.error_message(), kMaxErrorBytes) : why_broken_;
     if (end_.ok()) {
-      why = absl::FailedPreconditionError("this worker has left the parameter server");
+      why = FailedPrecondition("this worker has left the parameter server");
     } else if (of_server) {
       why = absl::Status(static_cast<absl::StatusCode>(end_.error_code()),
                          absl::StrCat("parameter server at ", address_, ": ", text));
     } else {
-      why = absl::UnavailableError(absl::StrCat("lost the parameter server at ", address_, ": ", text));
+      why = Unavailable("lost the parameter server at ", address_, ": ", text);
     }
     // A server that was cancelled may be started again; after any other error of its own it has ended.
     may_return = !end_.ok() && (!of_server || end_.error_code() == grpc::StatusCode::CANCELLED);
@@ -248,10 +244,10 @@ void GrpcClient::OnOver() {
   answers_when_lost_ = session_.state().answers;
   if (failed_streams_ > kMaxFailedStreams) {
     const std::string push = session_.Overdue(absl::ZeroDuration());
-    return Finish(absl::UnavailableError(
-        absl::StrCat("the stream of worker ", worker_, " to the parameter server at ", address(),
-                     " has broken ", failed_streams_, " consecutive times before ",
-                     push.empty() ? "anything" : push, " was answered; the last error: ", why.message())));
+    return Finish(Unavailable("the stream of worker ", worker_, " to the parameter server at ", address(),
+                              " has broken ", failed_streams_, " consecutive times before ",
+                              push.empty() ? "anything" : push,
+                              " was answered; the last error: ", why.message()));
   }
   session_.OnLost();
   if (lost_at_ == MonotonicTime::InfiniteFuture()) {
@@ -271,8 +267,8 @@ void GrpcClient::ScheduleReconnect() {
     return Finish(why_lost_);
   }
   if (MonotonicNow() - lost_at_ > patience) {
-    return Finish(absl::UnavailableError(
-        absl::StrCat(why_lost_.message(), "; it did not come back within ", absl::FormatDuration(patience))));
+    return Finish(
+        Unavailable(why_lost_.message(), "; it did not come back within ", absl::FormatDuration(patience)));
   }
   MutexLock lock(mutex_);
   reconnecting_ = true;

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/net/address.h"
 
 namespace psring {
@@ -41,9 +41,8 @@ absl::StatusOr<MemberSocket> ConnectToServer(const std::string& address, const J
       return status;
     }
     if (MonotonicNow() + kBetweenTries >= deadline) {
-      return absl::UnavailableError(
-          absl::StrCat("no parameter server answered at ", WithoutToken(address), " within ",
-                       absl::FormatDuration(absl::Trunc(MonotonicNow() - begin, absl::Milliseconds(1)))));
+      return Unavailable("no parameter server answered at ", WithoutToken(address), " within ",
+                         absl::FormatDuration(absl::Trunc(MonotonicNow() - begin, absl::Milliseconds(1))));
     }
     absl::SleepFor(kBetweenTries);
   }

@@ -4,6 +4,7 @@
 
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/net/tcp_socket.h"
 
 namespace psring {
@@ -16,7 +17,7 @@ constexpr absl::Duration kForReason = absl::Seconds(1);
 
 absl::StatusOr<std::unique_ptr<PayloadClient>> PayloadClient::Start(MemberSocket socket, User& user) {
   std::unique_ptr<PayloadClient> client(new PayloadClient(std::move(socket), user));
-  if (!client->waker_.valid()) return absl::ResourceExhaustedError("out of file descriptors");
+  if (!client->waker_.valid()) return ResourceExhausted("out of file descriptors");
   client->thread_ = std::thread([client = client.get()] { client->Run(); });
   return client;
 }

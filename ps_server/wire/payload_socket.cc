@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/errors.h"
 
@@ -14,7 +13,7 @@ namespace {
 // A worker has more than one connection.
 absl::StatusOr<size_t> OfPayload(absl::StatusOr<size_t> moved) {
   if (moved.ok()) return moved;
-  return absl::UnavailableError(absl::StrCat("payload: ", moved.status().message()));
+  return Unavailable("payload: ", moved.status().message());
 }
 
 }  // namespace

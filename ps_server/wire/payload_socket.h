@@ -11,7 +11,6 @@
 #include <utility>
 #include <variant>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/net/tls/member_socket.h"
 #include "ps_server/protocol/pieces.h"

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <thread>
-#include <utility>
 
 #include "absl/time/time.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 
 namespace psring {
 namespace {
@@ -141,7 +141,7 @@ bool PayloadStream::Turn(Lane& lane) {
 
 absl::Status PayloadStream::Read(Lane& lane) {
   if (is_held_) {
-    if (is_broken_) return absl::UnavailableError("payload: the connection ended");
+    if (is_broken_) return Unavailable("payload: the connection ended");
     if (!woken_.exchange(false)) return absl::OkStatus();
   } else {
     if (!socket_.may_read()) return absl::OkStatus();
@@ -192,7 +192,7 @@ absl::StatusOr<PayloadLoop*> PayloadStreams::LeastLoop() {
   if (loops_.size() < static_cast<size_t>(threads_)) {
     PSRING_ASSIGN_OR_RETURN(Lane lane, server_.NewLane());
     auto loop = std::make_unique<PayloadLoop>(std::move(lane));
-    if (!loop->valid()) return absl::ResourceExhaustedError("out of file descriptors");
+    if (!loop->valid()) return ResourceExhausted("out of file descriptors");
     loops_.push_back(std::move(loop));
   }
   return std::ranges::min_element(loops_, {}, [](const auto& loop) { return loop->users; })->get();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/mutex.h"
 #include "common/device/control_groups.h"
 #include "common/net/address.h"
@@ -50,7 +51,7 @@ class EventLoop : public Connection::Host {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 16);
     queue_ = builder.AddCompletionQueue();
     grpc_server_ = builder.BuildAndStart();
-    if (grpc_server_ == nullptr) return absl::InternalError("gRPC did not start a server");
+    if (grpc_server_ == nullptr) return Internal("gRPC did not start a server");
     OnAccepted();
     thread_ = std::thread([this] { Serve(); });
     return absl::OkStatus();

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/errors.h"
 
 namespace psring {
@@ -50,7 +49,7 @@ void Connection::OnConnected(bool ok, Lane&) {
 void Connection::OnJoinDue(bool expired, Lane&) {
   if (!expired) return;  // joined or disconnected
   MutexLock lock(mutex_);
-  EndLocked(absl::DeadlineExceededError(absl::StrCat("no Join came within ", kJoinSeconds, " s")));
+  EndLocked(DeadlineExceeded("no Join came within ", kJoinSeconds, " s"));
 }
 
 void Connection::OnRead(bool ok, Lane& lane) {
@@ -123,8 +122,7 @@ absl::Status Connection::CheckUnread() {
   }
   if (unread <= most_unread_ && rows <= most_unread_rows_) return absl::OkStatus();
   const size_t most = unread > most_unread_ ? most_unread_ : most_unread_rows_;
-  return absl::ResourceExhaustedError(
-      absl::StrCat("another message without having read ", most, " answers to earlier ones"));
+  return ResourceExhausted("another message without having read ", most, " answers to earlier ones");
 }
 
 Receipt Connection::Forward(Lane& lane) {
@@ -148,13 +146,12 @@ Receipt Connection::Forward(Lane& lane) {
 }
 
 void Connection::Expel(const absl::Status& why) {
-  server_.Expel(worker_, this,
-                absl::Status(why.code(), absl::StrCat("worker ", worker_, " sent ", why.message())));
+  server_.Expel(worker_, this, Prefixed(why, "worker ", worker_, " sent "));
 }
 
 absl::Status Connection::HandleJoin() {
   if (!std::holds_alternative<message::Join>(received_.message())) {
-    return absl::FailedPreconditionError("the first message must be a Join");
+    return FailedPrecondition("the first message must be a Join");
   }
   PSRING_ASSIGN_OR_RETURN(const Joining joining, DecodeJoin(received_.payload()));
   received_.Clear();
@@ -192,7 +189,7 @@ Receipt Connection::OnPayload(const message::ToServer& message, uint64_t after, 
   const auto* const gradient = std::get_if<message::Gradient>(&message);
   const bool is_payload = gradient != nullptr ? !gradient->shared.has_value() : FollowsRows(message);
   if (status.ok() && !is_payload) {
-    status = absl::InvalidArgumentError("something else than gradients and rows on its payload connection");
+    status = InvalidArgument("something else than gradients and rows on its payload connection");
   }
   if (status.ok()) return server_.Receive(worker_, this, message, {.pieces = {&payload, 1}}, lane);
   Expel(status);
@@ -208,14 +205,12 @@ void Connection::OnPayloadEnd(const absl::Status& why) {
   }
   MutexLock lock(mutex_);
   // Cancelled: the worker may join again.
-  EndLocked(is_invalid ? why : absl::CancelledError(why.message()));
+  EndLocked(is_invalid ? why : Cancelled(why.message()));
 }
 
 // The server reads the gradient from the worker's memory.
 absl::StatusOr<Receipt> Connection::HandleShared(const message::Gradient& gradient, Lane& lane) {
-  if (memory_ == nullptr) {
-    return absl::FailedPreconditionError("a gradient in shared memory, but shares no memory");
-  }
+  if (memory_ == nullptr) return FailedPrecondition("a gradient in shared memory, but shares no memory");
   const auto& [bytes, gradient_at, weights_at] = *gradient.shared;
   const SharedMemory& gradients = memory_->gradients;
   const bool on_gpu = memory_->on_gpu();

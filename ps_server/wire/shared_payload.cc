@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/mutex.h"
 #include "common/cuda/cuda_device.h"
 #include "common/net/authentication.h"
@@ -92,7 +92,7 @@ class Receiver : public PayloadReceiver {
     if (message.files.size() != 3 || (words.size() != 3 && words.size() != 5) ||
         words[0].size() != kTokenBytes || !absl::SimpleAtoi(words[1], &gradients) ||
         !absl::SimpleAtoi(words[2], &weights)) {
-      return absl::InvalidArgumentError("not a worker that shares its memory");
+      return InvalidArgument("not a worker that shares its memory");
     }
     handed.token = words[0];
     const auto map = [&](size_t file, size_t bytes) {
@@ -100,7 +100,7 @@ class Receiver : public PayloadReceiver {
     };
     PSRING_ASSIGN_OR_RETURN(const SharedMemory page, map(0, kPageBytes));
     if (std::memcmp(page.data(), handed.token.data(), kTokenBytes) != 0) {
-      return absl::InvalidArgumentError("the worker's token is not in its memory");
+      return InvalidArgument("the worker's token is not in its memory");
     }
     PSRING_ASSIGN_OR_RETURN(handed.memory.gradients, map(1, gradients));
     PSRING_ASSIGN_OR_RETURN(handed.memory.weights, map(2, weights));
@@ -121,8 +121,7 @@ class Receiver : public PayloadReceiver {
     }
     {
       MutexLock lock(mutex_);
-      if (waiting_.size() >= kMaxWaiting)
-        return absl::ResourceExhaustedError("too many workers wait with their memory");
+      if (waiting_.size() >= kMaxWaiting) return ResourceExhausted("too many workers wait with their memory");
       waiting_.push_back(std::move(handed));
     }
     std::memcpy(page.data() + kTokenBytes, token_.data(), kTokenBytes);
@@ -168,20 +167,17 @@ absl::StatusOr<std::unique_ptr<PayloadReceiver>> PayloadReceiver::Open(Device& d
 absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const JobSecret& secret,
                                           const SharedSpan& gradients, const SharedSpan& weights,
                                           MonotonicTime deadline) {
-  if (gradients.fd < 0 || weights.fd < 0) {
-    return absl::FailedPreconditionError("the worker's memory is private");
-  }
+  if (gradients.fd < 0 || weights.fd < 0) return FailedPrecondition("the worker's memory is private");
   const std::vector<std::string> words = absl::StrSplit(offer, ' ');
   if (words.size() != 2 || words[1].size() != kTokenBytes) {
-    return absl::UnavailableError("the server offers no shared memory");
+    return Unavailable("the server offers no shared memory");
   }
   std::string token = RandomToken(kTokenBytes);
   PSRING_ASSIGN_OR_RETURN(const SharedMemory page, SharedMemory::Create(kPageBytes));
   std::memcpy(page.data(), token.data(), kTokenBytes);
   absl::StatusOr<UnixSocket> server = UnixSocket::Connect(words[0], deadline);
   if (!server.ok()) {
-    return absl::UnavailableError(
-        absl::StrCat("its local socket cannot be reached from here (", server.status().message(), ")"));
+    return Unavailable("its local socket cannot be reached from here (", server.status().message(), ")");
   }
   const Credentials credentials = {.secret = secret, .purpose = Purpose::kSharedPayload, .token = words[1]};
   PSRING_RETURN_IF_ERROR(AuthenticateTo(server->fd(), credentials, "its local socket", deadline));
@@ -192,7 +188,7 @@ absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const JobSec
   PSRING_RETURN_IF_ERROR(server->Send(message, {page.fd(), gradients.fd, weights.fd}, deadline));
   PSRING_ASSIGN_OR_RETURN(const UnixSocket::Message answer, server->Receive(deadline));
   if (std::memcmp(page.data() + kTokenBytes, words[1].data(), kTokenBytes) != 0) {
-    return absl::UnavailableError("the server's token did not appear in this worker's memory");
+    return Unavailable("the server's token did not appear in this worker's memory");
   }
   const bool on_gpu = answer.text == kInOnGpu;
   return HandedOver{

@@ -17,7 +17,6 @@
 #include <optional>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/deadline.h"
 #include "common/base/shared_memory.h"

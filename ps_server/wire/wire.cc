@@ -1,229 +1,122 @@
 #include "ps_server/wire/wire.h"
 
-#include <google/protobuf/io/coded_stream.h>
 #include <grpc/grpc.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 #include <optional>
-#include <type_traits>
 #include <utility>
 #include <variant>
 
-#include "common/base/check.h"
+#include "absl/strings/string_view.h"
 #include "common/base/errors.h"
 #include "common/net/grpc_waiting.h"
-#include "proto/parameter_server.pb.h"
 
 namespace psring {
 namespace {
 
-using google::protobuf::io::CodedInputStream;
-using google::protobuf::io::CodedOutputStream;
-using proto::Chunk;
-
-// Protocol Buffers' encoding: a field is a varint of (number << 3 | type), then a varint (type 0) or a length
-// and as many bytes (type 2).
-constexpr uint32_t kVarint = 0;
-constexpr uint32_t kBytes = 2;
-constexpr uint32_t kPayloadField = Chunk::kPayloadFieldNumber;
-// Nineteen fields of at most two bytes of tag and ten of value.
-constexpr size_t kMaxHeaderBytes = 19 * 12;
-
-class HeaderWriter {
- public:
-  void Field(int number, uint64_t value) {
-    if (value == 0) return;  // proto3's default is not written
-    Varint(static_cast<uint32_t>(number) << 3 | kVarint);
-    Varint(value);
-  }
-  void BytesField(uint32_t number, size_t length) {
-    Varint(number << 3 | kBytes);
-    Varint(length);
-  }
-  grpc::Slice slice() const { return grpc::Slice(data_, static_cast<size_t>(end_ - data_)); }
-
- private:
-  void Varint(uint64_t value) { end_ = CodedOutputStream::WriteVarint64ToArray(value, end_); }
-  uint8_t data_[kMaxHeaderBytes];
-  uint8_t* end_ = data_;
-};
-
-static_assert(kMessageFields == Chunk::kSlotFieldNumber + 1);
-
-// The kind of each alternative, in order.
-template <typename Message>
-constexpr std::array<Chunk::Kind, std::variant_size_v<Message>> kKinds = {};
-template <>
-constexpr std::array<Chunk::Kind, 12> kKinds<message::ToServer> = {
-    Chunk::JOIN,    Chunk::WEIGHTS, Chunk::EXCHANGE, Chunk::ANNOUNCE,  Chunk::NORM,      Chunk::FETCH,
-    Chunk::BARRIER, Chunk::REWIND,  Chunk::LEAVE,    Chunk::PULL_ROWS, Chunk::PUSH_ROWS, Chunk::INITIAL_ROWS};
-template <>
-constexpr std::array<Chunk::Kind, 10> kKinds<message::ToWorker> = {
-    Chunk::JOIN,  Chunk::WEIGHTS, Chunk::EXCHANGE, Chunk::ANNOUNCE, Chunk::NORM,
-    Chunk::RESET, Chunk::FETCH,   Chunk::BARRIER,  Chunk::LEAVE,    Chunk::PULL_ROWS};
-
-// `visit(number, member)` for each field of a message. Members with the same name are the same field.
+// `visit(name, member)` for each field of a message; `name` is empty unless it is a count, which
+// kMaxWireCount bounds. Members with the same name mean the same.
 template <typename Message, typename Visit>
 void ForEachField(Message& m, const Visit& visit) {
-  if constexpr (requires { m.bucket; }) visit(Chunk::kBucketFieldNumber, m.bucket);
-  if constexpr (requires { m.offset; }) visit(Chunk::kOffsetFieldNumber, m.offset);
-  if constexpr (requires { m.step; }) visit(Chunk::kStepFieldNumber, m.step);
-  if constexpr (requires { m.slot; }) visit(Chunk::kSlotFieldNumber, m.slot);
-  if constexpr (requires { m.number; }) visit(Chunk::kStepFieldNumber, m.number);
-  if constexpr (requires { m.samples; }) visit(Chunk::kSamplesFieldNumber, m.samples);
-  if constexpr (requires { m.version; }) visit(Chunk::kVersionFieldNumber, m.version);
-  if constexpr (requires { m.epoch; }) visit(Chunk::kVersionFieldNumber, m.epoch);
-  if constexpr (requires { m.staleness; }) visit(Chunk::kStalenessFieldNumber, m.staleness);
-  if constexpr (requires { m.dropped; }) visit(Chunk::kDroppedFieldNumber, m.dropped);
-  if constexpr (requires { m.went_back; }) visit(Chunk::kDroppedFieldNumber, m.went_back);
+  if constexpr (requires { m.bucket; }) visit("", m.bucket);
+  if constexpr (requires { m.offset; }) visit("", m.offset);
+  if constexpr (requires { m.step; }) visit("step", m.step);
+  if constexpr (requires { m.slot; }) visit("slot", m.slot);
+  if constexpr (requires { m.number; }) visit("number", m.number);
+  if constexpr (requires { m.samples; }) visit("samples", m.samples);
+  if constexpr (requires { m.version; }) visit("version", m.version);
+  if constexpr (requires { m.epoch; }) visit("epoch", m.epoch);
+  if constexpr (requires { m.staleness; }) visit("staleness", m.staleness);
+  if constexpr (requires { m.dropped; }) visit("", m.dropped);
+  if constexpr (requires { m.went_back; }) visit("", m.went_back);
+  if constexpr (requires { m.request; }) visit("request", m.request);
+  if constexpr (requires { m.complete; }) visit("complete", m.complete);
+  if constexpr (requires { m.sum_of_squares; }) visit("", m.sum_of_squares);
+  if constexpr (requires { m.incarnation; }) visit("", m.incarnation);
+  if constexpr (requires { m.resets; }) visit("", m.resets);
+  if constexpr (requires { m.patience_ms; }) visit("", m.patience_ms);
+  if constexpr (requires { m.bytes; }) visit("", m.bytes);
+  if constexpr (requires { m.gradient_at; }) visit("", m.gradient_at);
+  if constexpr (requires { m.weights_at; }) visit("", m.weights_at);
   if constexpr (requires { m.shared; }) {
-    visit(Chunk::kSharedFieldNumber, m.shared);
+    visit("", m.shared);
     if (m.shared.has_value()) ForEachField(*m.shared, visit);
   }
-  if constexpr (requires { m.bytes; }) visit(Chunk::kSharedBytesFieldNumber, m.bytes);
-  if constexpr (requires { m.gradient_at; }) visit(Chunk::kGradientAtFieldNumber, m.gradient_at);
-  if constexpr (requires { m.weights_at; }) visit(Chunk::kWeightsAtFieldNumber, m.weights_at);
-  if constexpr (requires { m.request; }) visit(Chunk::kCompleteFieldNumber, m.request);
-  if constexpr (requires { m.complete; }) visit(Chunk::kCompleteFieldNumber, m.complete);
-  if constexpr (requires { m.sum_of_squares; }) visit(Chunk::kSumOfSquaresFieldNumber, m.sum_of_squares);
-  if constexpr (requires { m.incarnation; }) visit(Chunk::kIncarnationFieldNumber, m.incarnation);
-  if constexpr (requires { m.resets; }) visit(Chunk::kResetsFieldNumber, m.resets);
-  if constexpr (requires { m.patience_ms; }) visit(Chunk::kPatienceMsFieldNumber, m.patience_ms);
 }
 
-template <typename Integer>
-uint64_t ToVarint(const Integer& member) {
+template <typename Number>
+uint64_t ToField(const Number& member) {
   return static_cast<uint64_t>(member);
 }
-uint64_t ToVarint(double member) { return std::bit_cast<uint64_t>(member); }
+uint64_t ToField(double member) { return std::bit_cast<uint64_t>(member); }
 template <typename Part>
-uint64_t ToVarint(const std::optional<Part>& member) {
+uint64_t ToField(const std::optional<Part>& member) {
   return member.has_value() ? 1 : 0;
 }
 
-template <typename Integer>
-void FromVarint(uint64_t value, Integer& member) {
-  member = static_cast<Integer>(value);
+template <typename Number>
+void FromField(uint64_t field, Number& member) {
+  member = static_cast<Number>(field);
 }
-void FromVarint(uint64_t value, double& member) { member = std::bit_cast<double>(value); }
+void FromField(uint64_t field, double& member) { member = std::bit_cast<double>(field); }
 template <typename Part>
-void FromVarint(uint64_t value, std::optional<Part>& member) {
-  if (value != 0) member.emplace();
+void FromField(uint64_t field, std::optional<Part>& member) {
+  if (field != 0) member.emplace();
 }
 
-absl::Status Malformed() {
-  return absl::InvalidArgumentError("a message that is not a chunk of a parameter server");
-}
+absl::Status Malformed() { return InvalidArgument("a message that is not a chunk of a parameter server"); }
 
-// Bounds all counts, so that no sum or product of them overflows. A step of -1 is valid (Announcement).
-absl::Status CheckCounts(const MessageFields& fields) {
-  for (const auto& [name, number] :
-       {std::pair("step", Chunk::kStepFieldNumber), std::pair("samples", Chunk::kSamplesFieldNumber),
-        std::pair("version", Chunk::kVersionFieldNumber),
-        std::pair("staleness", Chunk::kStalenessFieldNumber),
-        std::pair("complete", Chunk::kCompleteFieldNumber), std::pair("slot", Chunk::kSlotFieldNumber)}) {
-    const auto value = static_cast<int64_t>(fields[number]);
-    if (value >= -1 && value <= kMaxWireCount) continue;
-    return InvalidArgument(name, " ", value, "; the most is ", kMaxWireCount);
-  }
-  return absl::OkStatus();
-}
-
-// Makes `to` the alternative of this index, with the values of `fields`.
+// Makes `to` the alternative of this index. Bounds all counts, so that no sum or product of them overflows. A
+// step of -1 is valid (Announcement).
 template <size_t index, typename Message>
-void Fill(const MessageFields& fields, Message& to) {
-  ForEachField(to.template emplace<index>(),
-               [&](int number, auto& member) { FromVarint(fields[number], member); });
-}
-
-template <typename Message>
-absl::Status Convert(const MessageFields& fields, Message& to) {
-  constexpr bool to_server = std::is_same_v<Message, message::ToServer>;
-  PSRING_RETURN_IF_ERROR(CheckCounts(fields));
-  const int kind = static_cast<int>(fields[Chunk::kKindFieldNumber]);
-  if (fields[Chunk::kSharedFieldNumber] != 0 && kind != Chunk::EXCHANGE) return Malformed();
-  const bool known = [&]<size_t... index>(std::index_sequence<index...>) {
-    return ((kind == kKinds<Message>[index] && (Fill<index>(fields, to), true)) || ...);
-  }
-  (std::make_index_sequence<std::variant_size_v<Message>>());
-  if (known) return absl::OkStatus();
-  return InvalidArgument("a message of kind ", kind, ", which only ", to_server ? "servers" : "workers",
-                         " send");
-}
-
-// Where the payload begins; nullopt unless `slices` are a chunk.
-std::optional<size_t> DecodeFields(const std::vector<grpc::Slice>& slices, MessageFields& fields) {
-  // The fields may be split between slices, so they are read from a copy.
-  uint8_t head[kMaxHeaderBytes];
-  size_t head_bytes = 0, total = 0;
-  for (const grpc::Slice& slice : slices) {
-    const size_t copied = std::min(slice.size(), sizeof(head) - head_bytes);
-    std::memcpy(head + head_bytes, slice.begin(), copied);
-    head_bytes += copied;
-    total += slice.size();
-  }
-  CodedInputStream reader(head, static_cast<int>(head_bytes));
-  const auto position = [&reader] { return static_cast<size_t>(reader.CurrentPosition()); };
-  size_t payload_at = total;
-  while (position() < total) {
-    uint64_t tag = 0, value = 0;
-    if (!reader.ReadVarint64(&tag) || !reader.ReadVarint64(&value)) return std::nullopt;
-    if (tag == (kPayloadField << 3 | kBytes)) {
-      payload_at = position();
-      if (value != total - payload_at) return std::nullopt;
-      break;
+absl::Status Fill(const MessageFields& fields, Message& to) {
+  absl::Status status;
+  size_t at = 0;
+  ForEachField(to.template emplace<index>(), [&](absl::string_view name, auto& member) {
+    const uint64_t field = fields.at(++at);
+    const auto count = static_cast<int64_t>(field);
+    FromField(field, member);
+    if (!name.empty() && (count < -1 || count > kMaxWireCount)) {
+      status = InvalidArgument(name, " ", count, "; the most is ", kMaxWireCount);
     }
-    const uint64_t number = tag >> 3;
-    if ((tag & 7) != kVarint || number == 0 || number >= fields.size() || number == kPayloadField) {
-      return std::nullopt;
-    }
-    fields[number] = value;
-  }
-  return payload_at;
+  });
+  return status;
 }
 
 }  // namespace
 
 template <typename Message>
 MessageFields FieldsOf(const Message& message) {
-  MessageFields fields = {};
-  fields[Chunk::kKindFieldNumber] = kKinds<Message>[message.index()];
-  std::visit(
-      [&](const auto& kind) {
-        ForEachField(kind, [&](int number, const auto& member) { fields[number] = ToVarint(member); });
-      },
-      message);
+  MessageFields fields = {message.index() + 1};
+  size_t at = 0;
+  const auto add = [&](absl::string_view, const auto& member) { fields.at(++at) = ToField(member); };
+  std::visit([&](const auto& kind) { ForEachField(kind, add); }, message);
   return fields;
 }
 
 template <typename Message>
 absl::Status FromFields(const MessageFields& fields, Message& to) {
-  const uint64_t kind = fields[Chunk::kKindFieldNumber];
-  if (kind == Chunk::UNKNOWN || kind > Chunk::Kind_MAX) return Malformed();
-  return Convert(fields, to);
+  absl::Status status = Malformed();
+  [&]<size_t... index>(std::index_sequence<index...>) {
+    ((fields[0] == index + 1 && (status = Fill<index>(fields, to), true)) || ...);
+  }
+  (std::make_index_sequence<std::variant_size_v<Message>>());
+  return status;
 }
 
 template <typename Message>
 grpc::ByteBuffer Encode(const Message& message, Bytes payload, std::shared_ptr<const void> keep) {
-  HeaderWriter writer;
-  const MessageFields fields = FieldsOf(message);
-  for (size_t number = 1; number < fields.size(); ++number) {
-    writer.Field(static_cast<int>(number), fields[number]);
-  }
-  if (payload.empty()) {
-    const grpc::Slice slice = writer.slice();
-    return grpc::ByteBuffer(&slice, 1);
-  }
-  writer.BytesField(kPayloadField, payload.size());
   using Keep = std::shared_ptr<const void>;
-  const grpc::Slice slices[] = {
-      writer.slice(), grpc::Slice(
-                          const_cast<std::byte*>(payload.data()), payload.size(),
-                          [](void* held) { delete static_cast<Keep*>(held); }, new Keep(std::move(keep)))};
-  return grpc::ByteBuffer(slices, 2);
+  const MessageFields fields = FieldsOf(message);
+  grpc::Slice slices[2] = {grpc::Slice(fields.data(), sizeof fields)};
+  if (!payload.empty()) {
+    slices[1] = grpc::Slice(
+        const_cast<std::byte*>(payload.data()), payload.size(),
+        [](void* held) { delete static_cast<Keep*>(held); }, new Keep(std::move(keep)));
+  }
+  return grpc::ByteBuffer(slices, payload.empty() ? 1 : 2);
 }
 
 template <typename Message>
@@ -238,18 +131,16 @@ absl::Status Received<Message>::Decode(grpc::ByteBuffer& bytes) {
   const bool readable = bytes.Dump(&slices_).ok();
   bytes.Clear();
   if (!readable) return Malformed();
-  MessageFields fields = {};
-  const std::optional<size_t> payload_at = DecodeFields(slices_, fields);
-  if (!payload_at.has_value()) return Malformed();
-  PSRING_RETURN_IF_ERROR(FromFields(fields, message_));
-  size_t skip = *payload_at;
+  MessageFields fields;
+  size_t read = 0;
   for (const grpc::Slice& slice : slices_) {
-    const size_t skipped = std::min(skip, slice.size());
-    skip -= skipped;
-    if (skipped == slice.size()) continue;
-    pieces_.emplace_back(reinterpret_cast<const std::byte*>(slice.begin()) + skipped, slice.size() - skipped);
+    const size_t n = std::min(sizeof fields - read, slice.size());
+    std::memcpy(reinterpret_cast<std::byte*>(&fields) + read, slice.begin(), n);
+    read += n;
+    if (n == slice.size()) continue;
+    pieces_.emplace_back(reinterpret_cast<const std::byte*>(slice.begin()) + n, slice.size() - n);
   }
-  return absl::OkStatus();
+  return read == sizeof fields ? FromFields(fields, message_) : Malformed();
 }
 
 template MessageFields FieldsOf(const message::ToServer&);

@@ -1,5 +1,4 @@
-// Messages as gRPC transports them: the encoding of proto/parameter_server.proto, written and read by hand
-// around the payload, so that the payload is never copied.
+// Messages as they are sent: fields of fixed length, then the payload, which is never copied.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
@@ -47,8 +46,9 @@ class Received {
 extern template class Received<message::ToServer>;
 extern template class Received<message::ToWorker>;
 
-// The fields of a message without its payload, by their numbers in the .proto file; a double as its bits.
-inline constexpr size_t kMessageFields = 20;
+// A message without its payload: its place among those of its direction, from 1, and its members; a double as
+// its bits.
+inline constexpr size_t kMessageFields = 12;
 using MessageFields = std::array<uint64_t, kMessageFields>;
 template <typename Message>
 MessageFields FieldsOf(const Message& message);

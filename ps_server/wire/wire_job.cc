@@ -94,8 +94,7 @@ absl::StatusOr<ServerJob> DecodeJob(const proto::Job& job) {
     if (name->size() > kMaxNameBytes) {
       return InvalidArgument("a job with a name of ", name->size(), " bytes; the maximum is ", kMaxNameBytes);
     }
-    if (absl::StrContains(*name, '\n'))
-      return absl::InvalidArgumentError("a job with a name of several lines");
+    if (absl::StrContains(*name, '\n')) return InvalidArgument("a job with a name of several lines");
   }
   ServerJob to{.consistency = job.consistency()};
   ForEachJobNumber(Reads(job, to));
@@ -134,7 +133,7 @@ absl::StatusOr<Joining> DecodeJoin(Pieces payload) {
   std::string bytes;
   for (const Bytes& piece : payload) bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
   proto::Join message;
-  if (!message.ParseFromString(bytes)) return absl::InvalidArgumentError("a Join that cannot be read");
+  if (!message.ParseFromString(bytes)) return InvalidArgument("a Join that cannot be read");
   if (message.protocol() != kProtocolVersion) {
     return FailedPrecondition("worker ", message.worker(), " has version ", message.protocol(),
                               " of the parameter server's protocol, the server has version ",

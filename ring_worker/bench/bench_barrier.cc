@@ -10,15 +10,14 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <string>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/device/control_groups.h"
 #include "common/net/host_identity.h"
 #include "common/rendezvous/rendezvous_store.h"
@@ -34,14 +33,14 @@ constexpr int kLooksBeforeSleep = 64;  // then the wait sleeps
 std::string HostIdentity() { return absl::StrCat(BootId(), " ", NamespaceId("pid")); }
 
 absl::Status MapError(int rank, absl::string_view why) {
-  return absl::FailedPreconditionError(absl::StrCat("cannot see the memory of rank ", rank, ": ", why));
+  return FailedPrecondition("cannot see the memory of rank ", rank, ": ", why);
 }
 
 absl::StatusOr<SharedMemory> MapOne(int rank, const std::string& card) {
   const std::vector<std::string> fields = absl::StrSplit(card, ' ');
   size_t bytes = 0;
   if (fields.size() != 3 || !absl::SimpleAtoi(fields[2], &bytes)) {
-    return absl::InternalError(absl::StrCat("rank ", rank, " published invalid memory: ", card));
+    return Internal("rank ", rank, " published invalid memory: ", card);
   }
   const std::string path = absl::StrCat("/proc/", fields[0], "/fd/", fields[1]);
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
@@ -92,17 +91,11 @@ absl::StatusOr<std::unique_ptr<HostBarrier>> HostBarrier::Make(Rendezvous& rende
                           rendezvous.Exchange("barrier pid", absl::StrCat(getpid())));
   for (const std::string& text : pids) {
     int pid = 0;
-    barrier->pid_fds_.push_back(
+    barrier->processes_.emplace_back(
         absl::SimpleAtoi(text, &pid) ? static_cast<int>(syscall(SYS_pidfd_open, pid, 0)) : -1);
   }
   barrier->spins_ = UsableCores() >= ranks ? kSpins : 0;
   return barrier;
-}
-
-HostBarrier::~HostBarrier() {
-  for (const int fd : pid_fds_) {
-    if (fd >= 0) close(fd);
-  }
 }
 
 HostBarrier::Slot& HostBarrier::slot(int rank) const { return *reinterpret_cast<Slot*>(slots_.of(rank)); }
@@ -141,7 +134,7 @@ absl::Status HostBarrier::Look(MonotonicTime deadline) const {
   for (int peer = 0; peer < ranks_; ++peer) {
     if (Arrived(peer)) continue;
     missing.push_back(peer);
-    ends.push_back({pid_fds_[static_cast<size_t>(peer)], POLLIN, 0});
+    ends.push_back({processes_[static_cast<size_t>(peer)].get(), POLLIN, 0});
   }
   // A rank that gave a reason is reported before one that has ended, because it is closer to the cause.
   for (const int peer : missing) {
@@ -156,12 +149,11 @@ absl::Status HostBarrier::Look(MonotonicTime deadline) const {
     }
   }
   if (!ended.empty()) {
-    return absl::UnavailableError(
-        absl::StrCat("the process of ", RanksText(ended), " has ended, and rank ", rank_, " waits for it"));
+    return Unavailable("the process of ", RanksText(ended), " has ended, and rank ", rank_, " waits for it");
   }
   if (MonotonicNow() < deadline) return absl::OkStatus();
-  return absl::DeadlineExceededError(absl::StrCat("rank ", rank_, " waited ", SecondsText(timeout_), " for ",
-                                                  RanksText(missing), " before a timed call"));
+  return DeadlineExceeded("rank ", rank_, " waited ", SecondsText(timeout_), " for ", RanksText(missing),
+                          " before a timed call");
 }
 
 void HostBarrier::GiveUp(const absl::Status& why) {

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/deadline.h"
+#include "common/base/file_descriptor.h"
 #include "common/base/shared_memory.h"
 #include "common/device/device.h"
 #include "common/rendezvous/rendezvous.h"
@@ -42,7 +43,6 @@ class HostBarrier {
  public:
   static absl::StatusOr<std::unique_ptr<HostBarrier>> Make(Rendezvous& rendezvous, Device& device,
                                                            absl::Duration timeout);
-  ~HostBarrier();
 
   // Returns when every rank has called it as often as this one. Unavailable names a rank that has ended or
   // given up (with its reason), DeadlineExceeded those that are missing.
@@ -64,7 +64,7 @@ class HostBarrier {
   const absl::Duration timeout_;
   Buffer mine_;
   SharedBuffers slots_;
-  std::vector<int> pid_fds_;  // readable once the process has ended; -1: cannot be watched
+  std::vector<FileDescriptor> processes_;  // readable once they have ended; invalid: cannot be watched
   uint64_t epoch_ = 0;
   int spins_ = 0;
 };

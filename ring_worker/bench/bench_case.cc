@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/io/json_text.h"
 
 namespace psring {
@@ -17,8 +18,7 @@ const char* Name(BufferKind kind) {
 absl::StatusOr<Combination> ParseCombination(const std::string& text) {
   const std::vector<std::string> fields = absl::StrSplit(text, '/');
   if (fields.size() != 5) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' is not COLLECTIVE/BACKEND/ALGORITHM/TRANSPORT/private|huge|shared"));
+    return InvalidArgument("'", text, "' is not COLLECTIVE/BACKEND/ALGORITHM/TRANSPORT/private|huge|shared");
   }
   Combination combination;
   PSRING_ASSIGN_OR_RETURN(combination.collective, ParseCollective(fields[0]));
@@ -29,8 +29,7 @@ absl::StatusOr<Combination> ParseCombination(const std::string& text) {
     combination.buffers = kind;
     if (fields[4] == Name(kind)) return combination;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("'", fields[4], "' is not a kind of buffers; the kinds are private|huge|shared"));
+  return InvalidArgument("'", fields[4], "' is not a kind of buffers; the kinds are private|huge|shared");
 }
 
 std::string ToString(const Combination& combination) {

@@ -7,7 +7,6 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,10 +14,10 @@
 #include <thread>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/kernels/reduce.h"
 #include "common/measure/collective_table.h"
 #include "common/net/authentication.h"
@@ -35,9 +34,7 @@ constexpr size_t kWindow = 256 << 10;
 // A rank tries this often before it sleeps: about the cost of a wake-up.
 constexpr int kLooks = 200;
 
-absl::Status SocketError(const char* call) {
-  return absl::UnavailableError(absl::StrCat("limits: ", call, ": ", strerror(errno)));
-}
+absl::Status SocketError(const char* call) { return Unavailable("limits: ", call, ": ", strerror(errno)); }
 
 }  // namespace
 
@@ -183,8 +180,7 @@ absl::Status HostLimits::RunLinks(Links& links, Collective collective, size_t bu
   };
   const int next = (rank_ + 1) % ranks_, before = (rank_ + ranks_ - 1) % ranks_;
   const auto lost = [&](int rank, const absl::Status& why) {
-    return absl::UnavailableError(
-        absl::StrCat("limits: rank ", rank_, " lost rank ", rank, ": ", why.message()));
+    return Unavailable("limits: rank ", rank_, " lost rank ", rank, ": ", why.message());
   };
   size_t sent = 0, received = 0;
   MonotonicTime deadline = MonotonicTime::InfiniteFuture();
@@ -216,9 +212,8 @@ absl::Status HostLimits::RunLinks(Links& links, Collective collective, size_t bu
                         {sent < bytes ? links.next.fd() : -1, POLLOUT, 0}};
     const int64_t left_ms = absl::ToInt64Milliseconds(deadline - MonotonicNow());
     if (left_ms <= 0) {
-      return absl::DeadlineExceededError(absl::StrCat("limits: rank ", rank_, " waited ",
-                                                      SecondsText(timeout_), " for rank ",
-                                                      received < bytes ? before : next));
+      return DeadlineExceeded("limits: rank ", rank_, " waited ", SecondsText(timeout_), " for rank ",
+                              received < bytes ? before : next);
     }
     if (poll(waiting, 2, static_cast<int>(std::min<int64_t>(left_ms, 1000))) < 0 && errno != EINTR) {
       return SocketError("poll");

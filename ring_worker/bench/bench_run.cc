@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/measure/trace.h"
 #include "common/net/host_identity.h"
 #include "common/text/peer_text.h"
@@ -89,12 +90,6 @@ std::vector<BenchCase> CasesOf(const BenchSetup& setup, DType type, ReduceOp op,
     }
   }
   return cases;
-}
-
-// Adds the case's description to an error.
-absl::Status Explain(const BenchCase& item, const absl::Status& status) {
-  if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(item.description, ": ", status.message()));
 }
 
 // The order of a benchmark: for each type, reduction and size the cases are checked, warmed up and timed.
@@ -217,19 +212,15 @@ absl::Status Bench::CheckOutput(BenchCase& item) {
       break;
     }
     case Collective::kAllGather:
+    case Collective::kAllToAll:
       for (int from = 0; from < setup_.ranks(); ++from) {
         const size_t at = static_cast<size_t>(from) * count;
-        parts.push_back({at, values.Compare(from, at, receive.Slice(at, count))});
+        const size_t first = call.collective == Collective::kAllToAll ? own : at;  // in the sender's input
+        parts.push_back({at, values.Compare(from, first, receive.Slice(at, count))});
       }
       break;
     case Collective::kBroadcast:
       parts = {{0, values.Compare(call.root, 0, receive)}};
-      break;
-    case Collective::kAllToAll:
-      for (int from = 0; from < setup_.ranks(); ++from) {
-        const size_t at = static_cast<size_t>(from) * count;
-        parts.push_back({at, values.Compare(from, own, receive.Slice(at, count))});
-      }
       break;
   }
   for (auto& [at, part] : parts) {
@@ -327,7 +318,7 @@ absl::Status Bench::TakeTurns(std::vector<BenchCase>& cases) {
     std::minstd_rand random(static_cast<uint32_t>(turn) + 1);
     for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
     for (const size_t index : order) {
-      PSRING_RETURN_IF_ERROR(Explain(cases[index], TakeTurn(cases[index])));
+      PSRING_RETURN_IF_ERROR(Prefixed(TakeTurn(cases[index]), cases[index].description, ": "));
     }
   }
   return absl::OkStatus();
@@ -383,14 +374,14 @@ absl::Status Bench::MeasureSize(DType type, ReduceOp op, bool first_op, size_t b
   }
   if (options().checked_calls > 0) {
     for (BenchCase& item : cases) {
-      if (!item.is_limit) PSRING_RETURN_IF_ERROR(Explain(item, RunChecked(item)));
+      if (!item.is_limit) PSRING_RETURN_IF_ERROR(Prefixed(RunChecked(item), item.description, ": "));
     }
     PSRING_RETURN_IF_ERROR(RequireRight(cases));
   }
   std::vector<int64_t> call_ns;
   for (const BenchCase& item : cases) {
     const absl::StatusOr<int64_t> warm = WarmUp(item);
-    PSRING_RETURN_IF_ERROR(Explain(item, warm.status()));
+    PSRING_RETURN_IF_ERROR(Prefixed(warm.status(), item.description, ": "));
     call_ns.push_back(*warm);
   }
   PSRING_RETURN_IF_ERROR(ChooseCalls(call_ns, cases));
@@ -433,11 +424,11 @@ absl::Status RunBench(const BenchOptions& options, Rendezvous& rendezvous, Bench
   for (const DType type : options.types) {
     const int most = TestValues::MostRanks(type);
     if (ranks <= most) continue;
-    return absl::InvalidArgumentError(absl::StrCat("WORLD_SIZE is ", ranks, ", but sums in ", Name(type),
-                                                   " are exact with at most ", most, " ranks"));
+    return InvalidArgument("WORLD_SIZE is ", ranks, ", but sums in ", Name(type), " are exact with at most ",
+                           most, " ranks");
   }
   if (options.root >= ranks) {
-    return absl::InvalidArgumentError(absl::StrCat("--root is ", options.root, " of ", ranks, " ranks"));
+    return InvalidArgument("--root is ", options.root, " of ", ranks, " ranks");
   }
   PSRING_RETURN_IF_ERROR(CheckBenchOptions(options));
   return Bench(options, rendezvous, output).Run();

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/own_process.h"
 #include "common/cuda/cuda_device.h"
 #include "common/device_factory/make_device.h"
@@ -28,7 +29,7 @@ void KeepToOwnCore(int rank, int ranks) {
 // Page-aligned, on pages of the default size, like memory from malloc.
 absl::StatusOr<Buffer> AllocatePlain(size_t bytes) {
   void* const data = std::aligned_alloc(4096, (bytes / 4096 + 1) * 4096);
-  if (data == nullptr) return absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes"));
+  if (data == nullptr) return ResourceExhausted("no memory for ", bytes, " bytes");
   return Buffer(data, bytes, [](void* p) { std::free(p); });
 }
 
@@ -52,10 +53,10 @@ absl::Status BenchSetup::OpenDevice() {
         std::find(units.begin(), units.begin() + rank, units[rank]) == units.begin() + rank) {
       continue;
     }
-    return absl::FailedPreconditionError(
-        absl::StrCat("rank ", rank,
-                     " would share its GPU with another; start fewer ranks, or give --oversubscribe (shows "
-                     "that it works, not how fast)"));
+    return FailedPrecondition(
+        "rank ", rank,
+        " would share its GPU with another; start fewer ranks, or give --oversubscribe (shows "
+        "that it works, not how fast)");
   }
   return absl::OkStatus();
 }
@@ -89,16 +90,15 @@ absl::StatusOr<ProcessGroup*> BenchSetup::GroupOf(const Combination& combination
     absl::StatusOr<std::unique_ptr<ProcessGroup>> made = MakeProcessGroup(rendezvous_, options);
     if (!made.ok()) {
       groups_.erase({combination.backend, combination.algorithm, combination.transport});
-      return absl::Status(made.status().code(),
-                          absl::StrCat(Describe(combination), ": ", made.status().message()));
+      return Prefixed(made.status(), Describe(combination), ": ");
     }
     group = *std::move(made);
   }
   if (on_gpu() && !group->info().on_gpu) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPrecondition(
         Describe(combination), " works in the host's memory",
         group->info().through_host.empty() ? "" : absl::StrCat(", since ", group->info().through_host),
-        "; omit --device"));
+        "; omit --device");
   }
   return group.get();
 }

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/cli/command_line.h"
 #include "common/device/task_limit.h"
 #include "common/net/descriptor_limit.h"
@@ -43,8 +44,8 @@ struct Flags {
 
 absl::Status SizeFlag(const std::string& flag, const std::string& text, uint64_t most, uint64_t& bytes) {
   const absl::StatusOr<uint64_t> size = ParseByteSize(text);
-  if (!size.ok()) return absl::InvalidArgumentError(absl::StrCat(flag, ": ", size.status().message()));
-  if (*size > most) return absl::InvalidArgumentError(absl::StrCat(flag, ": ", text, " is above 1G"));
+  if (!size.ok()) return InvalidArgument(flag, ": ", size.status().message());
+  if (*size > most) return InvalidArgument(flag, ": ", text, " is above 1G");
   bytes = *size;
   return absl::OkStatus();
 }
@@ -83,8 +84,7 @@ absl::StatusOr<BenchOptions> Understand(const Flags& flags) {
   PSRING_RETURN_IF_ERROR(CheckBenchOptions(options));
   for (const Combination& combination : options.combinations) {
     if (flags.tls.empty() || combination.backend == "native") continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("--tls with ", combination.backend, ", which opens its own connections; omit it"));
+    return InvalidArgument("--tls with ", combination.backend, ", which opens its own connections; omit it");
   }
   return options;
 }

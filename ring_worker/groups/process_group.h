@@ -146,6 +146,19 @@ class RoundRecording {
   ~RoundRecording() = default;
 };
 
+// Beside `in` and `out`, ReduceScatter needs memory for sums, because the rest of `in` keeps its values.
+class ScatterScratch {
+ public:
+  // For calls with up to `bytes` of `in`, which would otherwise allocate it. Call it while no call is in
+  // progress.
+  virtual absl::Status ReserveScratch(size_t bytes) = 0;
+  // All that was allocated; the same.
+  virtual size_t scratch_bytes() const = 0;
+
+ protected:
+  ~ScatterScratch() = default;
+};
+
 // The ranks of the part of `color`, in its order. Pure.
 std::vector<int> RanksOfPart(const std::vector<int>& colors, const std::vector<int>& keys, int color);
 

@@ -71,7 +71,10 @@ absl::StatusOr<std::string> AlgorithmHere(const GroupOptions& options, const Tra
   return name;
 }
 
-class ScheduledGroup final : public ProcessGroup, public MemoryRegistration, public RoundRecording {
+class ScheduledGroup final : public ProcessGroup,
+                             public MemoryRegistration,
+                             public RoundRecording,
+                             public ScatterScratch {
  public:
   ScheduledGroup(std::unique_ptr<Transport> transport, const std::string& algorithm,
                  const GroupOptions& options, size_t segment_bytes, const std::string& through_host)
@@ -92,6 +95,12 @@ class ScheduledGroup final : public ProcessGroup, public MemoryRegistration, pub
   absl::Status Register(const Buffer& buffer) override { return transport_->Register(buffer); }
   void Unregister(const Buffer& buffer) override { transport_->Unregister(buffer); }
   void NoteRounds(std::vector<RoundTime>* rounds) override { execution_.NoteRounds(rounds); }
+  absl::Status ReserveScratch(size_t bytes) override { return Scratch(bytes).status(); }
+  size_t scratch_bytes() const override {
+    size_t bytes = 0;
+    for (const Buffer& buffer : scratch_) bytes += buffer.bytes();
+    return bytes;
+  }
   void Abort(absl::Status why) override { transport_->Abort(std::move(why)); }
   Traffic traffic() const override { return transport_->traffic(); }
   // An all-reduce of zero elements: every rank then depends on every other.

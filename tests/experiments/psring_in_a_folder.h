@@ -21,6 +21,7 @@
 #include "tests/experiments/slurp.h"
 #include "tests/experiments/started.h"
 #include "tests/has.h"
+#include "tests/test_folder.h"
 
 namespace psring {
 
@@ -44,12 +45,7 @@ class PsringInAFolder : public testing::Test {
  protected:
   // `begin`: the first arguments, such as the verb.
   explicit PsringInAFolder(std::vector<std::string> begin = {}) : begin_(std::move(begin)) {}
-  void SetUp() override {
-    root_ = std::filesystem::path(testing::TempDir()) / absl::StrCat("psring-process-", getpid());
-    std::filesystem::remove_all(root_);
-    std::filesystem::create_directories(root_ / "work");
-  }
-  void TearDown() override { std::filesystem::remove_all(root_); }
+  void SetUp() override { std::filesystem::create_directories(root_ / "work"); }
 
   pid_t Start(const std::vector<std::string>& arguments) {
     fflush(nullptr);  // buffered output must not be written twice
@@ -169,7 +165,8 @@ class PsringInAFolder : public testing::Test {
     EXPECT_TRUE(Eventually([&] { return Processes(folder).empty(); }, absl::Seconds(20))) << folder;
   }
 
-  std::filesystem::path root_;
+  const TestFolder made_;
+  const std::filesystem::path root_ = made_.path();
 
  private:
   const std::vector<std::string> begin_;

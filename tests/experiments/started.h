@@ -22,6 +22,7 @@
 #include "common/rendezvous/launched_as.h"
 #include "experiments/launch/child_process.h"
 #include "tests/eventually.h"
+#include "tests/test_folder.h"
 
 namespace psring {
 
@@ -179,13 +180,7 @@ inline std::string WhyNoSlurm() {
 // A test with its own folder and without a launcher's variables in its environment.
 class LaunchTest : public testing::Test {
  protected:
-  LaunchTest() {
-    ForgetLauncher();
-    std::string name = (std::filesystem::temp_directory_path() / "psring-launch-XXXXXX").string();
-    EXPECT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  ~LaunchTest() override { std::filesystem::remove_all(folder_); }
+  LaunchTest() { ForgetLauncher(); }
 
   std::string Folder(const std::string& name) const { return absl::StrCat(folder_, "/", name); }
 
@@ -202,7 +197,8 @@ class LaunchTest : public testing::Test {
     return hashes;
   }
 
-  std::string folder_;
+  const TestFolder made_;
+  const std::string folder_ = made_.path();
 };
 
 }  // namespace psring

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "experiments/design/plan.h"
+#include "trainer/programs/pipeline_flags.h"
 #include "trainer/strategies/table/strategy_table.h"
 
 namespace psring {
@@ -19,6 +20,7 @@ inline Probe TestProbe() {
   for (const StrategyRow& strategy : StrategyRows())
     probe.updates.push_back(
         {.strategy = strategy.name, .optimizer = "momentum", .lr = 0.05, .momentum = 0.9});
+  probe.updates.push_back({.strategy = kWithoutFlush, .optimizer = "sgd", .lr = 0.05});
   return probe;
 }
 

@@ -1,6 +1,5 @@
 // The input is the header of a parameter server's checkpoint; values and a valid hash follow it.
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

@@ -9,10 +9,8 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
 #include "tests/fuzz/input.h"
 

@@ -97,7 +97,12 @@ inline std::vector<absl::Status> RunGroups(int ranks, const GroupOptions& option
   return statuses;
 }
 
-// The same for groups over these transports.
+// The same; expects that all succeed.
+inline void ExpectGroups(int ranks, const GroupOptions& options, const RankBody& body) {
+  for (const absl::Status& status : RunGroups(ranks, options, body)) EXPECT_EQ(status, absl::OkStatus());
+}
+
+// RunGroups for groups over these transports.
 inline std::vector<absl::Status> RunRanksToStatus(std::vector<std::unique_ptr<Transport>> transports,
                                                   const std::function<GroupOptions(int)>& options,
                                                   const RankBody& body) {

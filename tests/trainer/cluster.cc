@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -58,22 +57,12 @@ class ThreadBarrier {
   int round_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-}  // namespace
-
-void OnThreads(int ranks, const std::function<void(int rank)>& body) {
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(body, rank);
-  for (std::thread& thread : threads) thread.join();
-}
-
-namespace {
-
 // For ranks that are threads, with their own rendezvous store.
 std::vector<std::unique_ptr<ProcessGroup>> MeetInAStore(int workers, const GroupOptions& options,
                                                         bool gpu_each = false) {
   std::vector<std::unique_ptr<ProcessGroup>> groups(workers);
   const auto store = std::make_shared<FakeStore>();
-  OnThreads(workers, [&](int rank) {
+  OnRanks(workers, [&](int rank) {
     FakeRendezvous& rendezvous = KeptRendezvous(store, rank, workers);
     GroupOptions own = options;
     if (gpu_each) own.gpu = rank;
@@ -179,7 +168,7 @@ std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, c
   ThreadBarrier barrier(workers);
   std::vector<std::unique_ptr<ShardGroups>> shard_groups(workers);  // until all have ended
   std::vector<RankOutcome> outcomes(workers);
-  OnThreads(workers, [&](int rank) {
+  OnRanks(workers, [&](int rank) {
     RankOutcome& outcome = outcomes[rank];
     shard_groups[rank] = ConnectShards(options, connections.group(rank));
     absl::StatusOr<std::unique_ptr<Device>> made =
@@ -228,7 +217,7 @@ std::vector<RankOutcome> RunPipelines(const TrainingOptions& options, int replic
   std::vector<std::unique_ptr<ShardGroups>> shard_groups(ranks);
   ThreadBarrier barrier(ranks);
   std::vector<RankOutcome> outcomes(ranks);
-  OnThreads(ranks, [&](int rank) {
+  OnRanks(ranks, [&](int rank) {
     RankOutcome& outcome = outcomes[rank];
     auto connected = PipelineLinks::Connect(options, *world.group(rank), *world.device);
     PSRING_CHECK(connected.ok());
@@ -315,11 +304,36 @@ std::vector<RankOutcome> ExpectOneProcess(const TrainingOptions& options, int wo
   return ranks;
 }
 
+std::function<void(Worker&)> RunsOutOfSpace(int failing) {
+  return [failing](Worker& worker) {
+    if (worker.trace.rank() != failing) return;
+    worker.objection = [n = 0]() mutable {
+      return ++n == 2 ? absl::ResourceExhaustedError("no space left") : absl::OkStatus();
+    };
+  };
+}
+
 uint64_t GradientBytes(const RankResult& result) {
   uint64_t bytes = 0;
   for (const int64_t elements : result.bucket_elements)
     bytes += static_cast<uint64_t>(elements) * sizeof(float);
   return bytes;
+}
+
+void ExpectSameTraining(const RankOutcome& rank, const RankOutcome& other) {
+  ASSERT_TRUE(rank.result.ok() && other.result.ok()) << rank.result.status() << other.result.status();
+  EXPECT_EQ(rank.weights, other.weights);
+  ASSERT_EQ(rank.steps.size(), other.steps.size());
+  for (size_t step = 0; step < rank.steps.size(); ++step) {
+    EXPECT_EQ(rank.steps[step].loss, other.steps[step].loss) << "step " << step;
+    EXPECT_EQ(rank.steps[step].weights_hash, other.steps[step].weights_hash) << "step " << step;
+  }
+  const std::vector<CurvePoint>&curve = rank.result->curve, &expected = other.result->curve;
+  ASSERT_EQ(curve.size(), expected.size());
+  for (size_t i = 0; i < curve.size(); ++i) {
+    EXPECT_EQ(curve[i].test_loss, expected[i].test_loss);
+    EXPECT_EQ(curve[i].test_accuracy, expected[i].test_accuracy);
+  }
 }
 
 DataSplits FromText(const std::string& text,

@@ -13,6 +13,7 @@
 #include "ps_server/client/ps_client.h"
 #include "ps_server/server/parameter_server.h"
 #include "ring_worker/groups/process_group.h"
+#include "tests/on_ranks.h"
 #include "trainer/data/sources.h"
 #include "trainer/step/train_loop.h"
 #include "trainer/strategies/strategies.h"
@@ -79,11 +80,14 @@ const RankOutcome& OneProcess(const TrainingOptions& options, int workers, const
 std::vector<RankOutcome> ExpectOneProcess(const TrainingOptions& options, int workers, const DataSplits& data,
                                           double tolerance = 0);
 
-// Runs `body(rank)` on one thread per rank and waits for all.
-void OnThreads(int ranks, const std::function<void(int rank)>& body);
+// To adjust workers: rank `failing` fails in its second step, with ResourceExhausted, "no space left".
+std::function<void(Worker&)> RunsOutOfSpace(int failing);
 
 // Of one gradient, with the padding between tensors.
 uint64_t GradientBytes(const RankResult& result);
+
+// Expects that a rank has the weights of another one, the losses and hashes of its steps, and its curve.
+void ExpectSameTraining(const RankOutcome& rank, const RankOutcome& other);
 
 inline const std::vector<std::string> kOptimizers = {"sgd", "momentum", "adam"};
 // Small enough to clip in every step, so that clipping changes the weights.

@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/ops/ops.h"
+#include "tests/has.h"
+#include "trainer/data/sources.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/programs/mesh.h"
 
@@ -48,6 +50,35 @@ void ExpectWeightsOfOneRank(const TrainingOptions& options, int replicas, double
       EXPECT_EQ(own.samples, one.samples);
     }
   }
+}
+
+void ExpectWeightsOfOneRankInAShortLastBatch(TrainingOptions options) {
+  std::string text;
+  while (text.size() < 450) absl::StrAppend(&text, "one fish, two fish, red fish ", text.size() % 7, "\n");
+  const DataSplits data =
+      FromText(text.substr(0, 450), [](const std::string& path) { return ReadText(path, 8); });
+  ASSERT_EQ(data.train.count(), 55);
+  options.drop_last = "false";
+  options.steps = 0;
+  options.epochs = 2;
+  options.micro_batches = 3;
+  ExpectWeightsOfOneRank(options, 1, 1e-4, data);
+}
+
+void ExpectGradientOfOneRank(TrainingOptions options) {
+  options.steps = 1;
+  options.lr = 1;
+  const auto expected = ChangesOfTensors(options, OneProcess(options, 1, SmallText()).weights);
+  const auto own = ChangesOfTensors(options, WeightsOf(RunPipelines(options, 1, SmallText())));
+  for (size_t t = 0; t < expected.size(); ++t) {
+    EXPECT_LE(RelativeL2(own[t].second, expected[t].second), 1e-3) << own[t].first;
+  }
+}
+
+void ExpectAFailedRankToEndTheOthers(const TrainingOptions& options) {
+  const auto ranks = RunPipelines(options, 1, SmallText(), RunsOutOfSpace(1));
+  EXPECT_THAT(ranks[1].result.status(), Fails(absl::StatusCode::kResourceExhausted, "no space left"));
+  for (const int other : {0, 2, 3}) EXPECT_FALSE(ranks[other].result.ok());
 }
 
 std::vector<std::pair<std::string, std::vector<float>>> ChangesOfTensors(const TrainingOptions& options,

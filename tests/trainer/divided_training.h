@@ -15,6 +15,15 @@ namespace psring {
 void ExpectWeightsOfOneRank(const TrainingOptions& options, int replicas, double tolerance = 1e-4,
                             const DataSplits& data = SmallText());
 
+// The same with 55 samples, so that in the last step, of 7, one micro-batch is short and one is empty.
+void ExpectWeightsOfOneRankInAShortLastBatch(TrainingOptions options);
+
+// The gradient is the change of the weights in one step, divided by the rate.
+void ExpectGradientOfOneRank(TrainingOptions options);
+
+// `options`: of four ranks, of which the second one fails.
+void ExpectAFailedRankToEndTheOthers(const TrainingOptions& options);
+
 // By tensor of the whole model of `options`, on SmallText: its name, and `weights` less the initial ones.
 std::vector<std::pair<std::string, std::vector<float>>> ChangesOfTensors(const TrainingOptions& options,
                                                                          const std::vector<float>& weights);

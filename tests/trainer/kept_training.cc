@@ -1,7 +1,6 @@
 #include "tests/trainer/kept_training.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,11 +10,11 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "common/io/safetensors.h"
 #include "tests/decode_safetensors.h"
 #include "tests/kept_files.h"
 #include "tests/ring_worker/fake_rendezvous.h"
+#include "tests/test_folder.h"
 
 namespace psring {
 
@@ -48,9 +47,7 @@ CheckpointBytes KeptBytes(const Files& files, int rank) {
 std::vector<RankOutcome> RunKeeping(const TrainingOptions& options, int workers, const DataSplits& data,
                                     KeptSteps& kept, const Files* resume,
                                     const std::function<void(Worker&)>& adjust) {
-  const std::filesystem::path folder =
-      std::filesystem::path(testing::TempDir()) / absl::StrCat("psring-kept-", getpid());
-  std::filesystem::create_directories(folder);
+  const TestFolder folder;
   const auto store = std::make_shared<FakeStore>();
   std::vector<std::unique_ptr<FakeRendezvous>> rendezvous(workers);
   std::vector<std::unique_ptr<WorkerParts>> parts(workers);
@@ -65,7 +62,7 @@ std::vector<RankOutcome> RunKeeping(const TrainingOptions& options, int workers,
     if (workers > 1 && (options.wire != "float32" || each_alone)) {
       rendezvous[worker.rank] = std::make_unique<FakeRendezvous>(store, worker.rank, workers);
       std::vector<int> blind;
-      parts[worker.rank] = WorkerParts::Meet(*rendezvous[worker.rank], folder.string(), blind).value();
+      parts[worker.rank] = WorkerParts::Meet(*rendezvous[worker.rank], folder.path(), blind).value();
       EXPECT_TRUE(blind.empty());
       worker.parts = parts[worker.rank].get();
     }
@@ -73,8 +70,7 @@ std::vector<RankOutcome> RunKeeping(const TrainingOptions& options, int workers,
     adjust(worker);
   });
   parts.clear();
-  EXPECT_TRUE(std::filesystem::is_empty(folder));  // the ranks' parts are deleted
-  std::filesystem::remove_all(folder);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));  // the ranks' parts are deleted
   return outcomes;
 }
 

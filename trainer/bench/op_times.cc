@@ -6,14 +6,12 @@
 // the largest linear layer. Medians over rounds; each round calls every op once, as a step does.
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "common/cli/command_line.h"
 #include "common/device/device.h"
 #include "common/measure/collective_table.h"

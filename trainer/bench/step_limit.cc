@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
+#include "common/base/errors.h"
 #include "common/cli/command_line.h"
 #include "common/device/device.h"
 #include "common/device_factory/make_device.h"
@@ -51,8 +51,7 @@ class Products {
     made->products_ = MakeStepProducts(/*threads=*/1);
     PSRING_ASSIGN_OR_RETURN(made->model_, row.make(data.spec(), made->products_->ops()));
     if (made->model_->parameters().count() == 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the model ", row.name, " has no matrix products or convolutions"));
+      return InvalidArgument("the model ", row.name, " has no matrix products or convolutions");
     }
     PSRING_ASSIGN_OR_RETURN(made->activations_, made->model_->NewActivations(batch, Keep::kAll, device));
     PSRING_ASSIGN_OR_RETURN(made->memory_, BatchMemory::Create(data.spec(), batch, device));

@@ -132,7 +132,7 @@ absl::StatusOr<std::vector<uint64_t>> TakeTables(const std::string& prefix, cons
 
 absl::Status At(const std::string& path, const absl::Status& status) {
   const bool damaged = absl::IsDataLoss(status);
-  return absl::Status(status.code(), absl::StrCat(path, damaged ? " is damaged: " : ": ", status.message()));
+  return Prefixed(status, path, damaged ? " is damaged: " : ": ");
 }
 
 // Where a checkpoint has its tables.
@@ -149,7 +149,7 @@ struct TablePlaces {
     const absl::Status read = (array == 0 ? model : optimizer)
                                   .Read(at[array][table] + static_cast<uint64_t>(range.first) * row_bytes,
                                         static_cast<size_t>(range.count) * row_bytes, to);
-    return read.ok() ? read : At(path, read);
+    return At(path, read);
   }
 };
 
@@ -163,14 +163,14 @@ absl::StatusOr<CheckpointBytes> ReadFolder(const std::string& path) {
       PSRING_ASSIGN_OR_RETURN(const FileContent content,
                               FileContent::Open(absl::StrCat(path, "/", name), SymbolicLinks::kReject));
       PSRING_ASSIGN_OR_RETURN(const std::string found, content.Hash());
-      if (found != hash) return absl::DataLossError(absl::StrCat("the hash of ", name, " differs"));
+      if (found != hash) return DataLoss("the hash of ", name, " differs");
       if (name == kModelFile) bytes.model = content;
       if (name == kOptimizerFile) bytes.optimizer = content;
       if (name == WorkerFile(0)) bytes.residual = content;
     }
     return absl::OkStatus();
   }();
-  if (!checked.ok()) return At(path, checked);
+  PSRING_RETURN_IF_ERROR(At(path, checked));
   return bytes;
 }
 
@@ -196,7 +196,7 @@ class HashedFile {
 
 // A tensor to write: of a flat buffer, or an array of table number `table`.
 struct Written {
-  std::string name;
+  TensorShape shape;
   const Tensor* tensor = nullptr;
   const std::vector<float>* flat = nullptr;
   int table = -1, array = 0;
@@ -206,21 +206,12 @@ absl::Status WriteTensors(const std::vector<Written>& tensors, const ParameterLa
                           const ReadRows& rows, const std::map<std::string, std::string>& metadata,
                           HashedFile& file) {
   std::vector<TensorShape> shapes;
-  for (const Written& one : tensors) {
-    std::vector<int64_t> shape;
-    if (one.tensor != nullptr) {
-      shape = PyTorchShape(*one.tensor);
-    } else {
-      const Table& table = layout.tables()[static_cast<size_t>(one.table)];
-      shape = {table.rows, table.width};
-    }
-    shapes.push_back({one.name, std::move(shape)});
-  }
+  for (const Written& one : tensors) shapes.push_back(one.shape);
   PSRING_RETURN_IF_ERROR(file.Append(SafetensorsHeader(shapes, metadata)));
   std::vector<float> piece;
   for (const Written& one : tensors) {
     if (one.tensor != nullptr) {
-      PSRING_RETURN_IF_ERROR(file.Append(ToPyTorch(one.name, *one.tensor, *one.flat).values));
+      PSRING_RETURN_IF_ERROR(file.Append(ToPyTorch(one.shape.name, *one.tensor, *one.flat).values));
       continue;
     }
     const Table& table = layout.tables()[static_cast<size_t>(one.table)];
@@ -246,20 +237,23 @@ absl::Status WriteCheckpoint(const TrainingCheckpoint& checkpoint, const Paramet
   const auto add_slots = [&](const Written& of) {
     for (size_t i = 0; i < slots.size(); ++i) {
       Written& slot = optimizer.emplace_back(of);
-      slot.name = absl::StrCat(slots[i], ".", of.name);
+      slot.shape.name = absl::StrCat(slots[i], ".", of.shape.name);
       slot.array = static_cast<int>(i) + 1;
       if (of.flat != nullptr) slot.flat = &checkpoint.slots[i];
     }
   };
   for (const Tensor& tensor : layout.tensors()) {
-    add_slots(
-        model.emplace_back(Written{.name = tensor.name, .tensor = &tensor, .flat = &checkpoint.weights}));
+    add_slots(model.emplace_back(Written{
+        .shape = {tensor.name, PyTorchShape(tensor)}, .tensor = &tensor, .flat = &checkpoint.weights}));
   }
   for (const Tensor& buffer : layout.buffers()) {
-    model.push_back({.name = buffer.name, .tensor = &buffer, .flat = &checkpoint.buffers});
+    model.push_back(
+        {.shape = {buffer.name, PyTorchShape(buffer)}, .tensor = &buffer, .flat = &checkpoint.buffers});
   }
   for (size_t t = 0; t < layout.tables().size(); ++t) {
-    add_slots(model.emplace_back(Written{.name = layout.tables()[t].name, .table = static_cast<int>(t)}));
+    const Table& table = layout.tables()[t];
+    add_slots(model.emplace_back(
+        Written{.shape = {table.name, {table.rows, table.width}}, .table = static_cast<int>(t)}));
   }
   const std::map<std::string, std::string> metadata = {
       {"format", "pt"}, {"model", position.model}, {"step", absl::StrCat(position.step)}};
@@ -292,7 +286,7 @@ absl::StatusOr<CheckpointBytes> LoadCheckpoint(const std::string& path, std::vec
     if (fs::exists(fs::path(path) / kPositionFile, error)) return ReadFolder(path);
     const std::vector<CheckpointPath> there = ListCheckpoints(path);
     if (there.empty()) {
-      return absl::NotFoundError(absl::StrCat(path, " contains no checkpoint: no step<N>/", kPositionFile));
+      return NotFound(path, " contains no checkpoint: no step<N>/", kPositionFile);
     }
     absl::Status first_damage;
     std::optional<CheckpointBytes> newest;
@@ -317,7 +311,7 @@ absl::StatusOr<CheckpointBytes> LoadCheckpoint(const std::string& path, std::vec
     }
     return *std::move(newest);
   }
-  if (!fs::exists(path, error)) return absl::NotFoundError(absl::StrCat(path, " does not exist"));
+  if (!fs::exists(path, error)) return NotFound(path, " does not exist");
   const fs::path beside = fs::path(path).parent_path();
   const std::string name = fs::path(path).filename();
   if ((name == kModelFile || name == kOptimizerFile || name == kPositionFile) &&
@@ -331,8 +325,8 @@ absl::StatusOr<CheckpointBytes> LoadCheckpoint(const std::string& path, std::vec
 
 absl::StatusOr<TrainingPosition> DecodePosition(const CheckpointBytes& bytes) {
   if (bytes.position.empty()) return TrainingPosition();
-  const absl::StatusOr<TrainingPosition> decoded = ParsePosition(bytes.position);
-  if (!decoded.ok()) return At(bytes.path, decoded.status());
+  absl::StatusOr<TrainingPosition> decoded = ParsePosition(bytes.position);
+  PSRING_RETURN_IF_ERROR(At(bytes.path, decoded.status()));
   return decoded;
 }
 
@@ -343,7 +337,7 @@ absl::Status DecodeResidual(const CheckpointBytes& bytes, const ParameterLayout&
     PSRING_ASSIGN_OR_RETURN(TensorFile file, OpenTensors(bytes.residual));
     return FromPyTorch("residual.", layout.tensors(), layout.count(), file, residual);
   }();
-  return decoded.ok() ? decoded : At(bytes.path, decoded);
+  return At(bytes.path, decoded);
 }
 
 absl::StatusOr<TrainingCheckpoint> DecodeCheckpoint(const CheckpointBytes& bytes,
@@ -378,7 +372,7 @@ absl::StatusOr<TrainingCheckpoint> DecodeCheckpoint(const CheckpointBytes& bytes
     };
     return absl::OkStatus();
   }();
-  if (!decoded.ok()) return At(bytes.path, decoded);
+  PSRING_RETURN_IF_ERROR(At(bytes.path, decoded));
   return checkpoint;
 }
 

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/read_file.h"
 #include "common/cli/version.h"
 #include "common/io/hash.h"
@@ -84,29 +84,26 @@ absl::Status CheckHash(const Json& json) {
   const auto hashes = json.find("hashes");
   const bool sound = hashes != json.end() && hashes->is_object() && hashes->contains(kPositionFile) &&
                      (*hashes)[kPositionFile] == HashOfPosition(json);
-  return sound ? absl::OkStatus()
-               : absl::DataLossError(absl::StrCat("the hash of ", kPositionFile, " differs"));
+  return sound ? absl::OkStatus() : DataLoss("the hash of ", kPositionFile, " differs");
 }
 
 absl::StatusOr<Json> Parse(const std::string& text) {
   // Copying and hashing it below is recursive.
   if (const auto shallow = JsonObject::Parse(text, kMaxTextBytes); !shallow.ok()) {
-    return absl::DataLossError(absl::StrCat(kPositionFile, ": ", shallow.status().message()));
+    return DataLoss(kPositionFile, ": ", shallow.status().message());
   }
   // Finding a field of an ordered object takes linear time. A file of each worker is the most there can be.
   if (const size_t fields = ShapeOfJson(text).fields; fields > kMaxFields) {
-    return absl::DataLossError(
-        absl::StrCat(kPositionFile, " has ", fields, " fields in one object; the limit is ", kMaxFields));
+    return DataLoss(kPositionFile, " has ", fields, " fields in one object; the limit is ", kMaxFields);
   }
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.value("format", Json()) != kFormat || !json.contains("version") ||
       !json["version"].is_number_integer()) {
-    return absl::DataLossError(absl::StrCat(kPositionFile, " was not written by psring, or is truncated"));
+    return DataLoss(kPositionFile, " was not written by psring, or is truncated");
   }
   if (json["version"] > kFormatVersion) {
-    return absl::UnimplementedError(absl::StrCat("it is of a newer psring: its format is version ",
-                                                 json["version"].dump(), ", and this psring reads ",
-                                                 kFormatVersion));
+    return Unimplemented("it is of a newer psring: its format is version ", json["version"].dump(),
+                         ", and this psring reads ", kFormatVersion);
   }
   PSRING_RETURN_IF_ERROR(CheckHash(json));
   return json;
@@ -196,9 +193,8 @@ absl::StatusOr<std::map<std::string, std::string>> HashesIn(const std::string& t
   for (const auto& [name, hash] : json["hashes"].items()) {
     if (name == kPositionFile || !hash.is_string()) continue;
     if (name.empty() || name[0] == '.' || name.find_first_of(std::string_view("/\0", 2)) != name.npos) {
-      return absl::DataLossError(absl::StrCat(kPositionFile, " names ",
-                                              AsciiJsonText(Json(name.substr(0, kMaxShownBytes))),
-                                              ", which is not a file of the checkpoint"));
+      return DataLoss(kPositionFile, " names ", AsciiJsonText(Json(name.substr(0, kMaxShownBytes))),
+                      ", which is not a file of the checkpoint");
     }
     hashes[name] = hash.get<std::string>();
   }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/io/checkpoint_folder.h"
 #include "common/io/files.h"
 #include "common/io/hash.h"
@@ -98,9 +99,9 @@ absl::StatusOr<WorkerPart> WorkerParts::Take(int rank, const std::string& moment
       }
     }
     if (MonotonicNow() >= deadline) {
-      return absl::DeadlineExceededError(absl::StrCat(
+      return DeadlineExceeded(
           "waited ", absl::FormatDuration(absl::Trunc(MonotonicNow() - begin, absl::Milliseconds(1))),
-          " for ", whom));
+          " for ", whom);
     }
     absl::SleepFor(pause);
   }

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/random.h"
 #include "common/workloads/zipf.h"
 #include "trainer/data/sources.h"
@@ -19,9 +19,9 @@ absl::StatusOr<DataSplits> LoadFashionMnist(const DataRequest& request) {
   // The mean and standard deviation over the training pixels, as is usual for the two sets.
   auto splits = ReadPictures(request.name, request.dir.empty() ? kDebianFolder : request.dir, .2860f, .3530f);
   if (!request.dir.empty() || !absl::IsNotFound(splits.status())) return splits;
-  return absl::NotFoundError(absl::StrCat(splits.status().message(),
-                                          " (install it: apt-get install dataset-fashion-mnist; or name "
-                                          "its folder: --data_dir)"));
+  return NotFound(splits.status().message(),
+                  " (install it: apt-get install dataset-fashion-mnist; or name "
+                  "its folder: --data_dir)");
 }
 
 absl::StatusOr<DataSplits> LoadMnist(const DataRequest& request) {
@@ -89,8 +89,8 @@ absl::Status HoldOut(int64_t count, bool score_them, DataSplits& data) {
   if (count == 0) return absl::OkStatus();
   Dataset& train = data.train;
   if (count >= train.count()) {
-    return absl::InvalidArgumentError(absl::StrCat("--validation ", count, " would leave none of the ",
-                                                   train.count(), " training samples; hold out fewer"));
+    return InvalidArgument("--validation ", count, " would leave none of the ", train.count(),
+                           " training samples; hold out fewer");
   }
   constexpr uint64_t kSplitSeed = 0x76616c6964;  // one split for all runs: learning rates are chosen on it
   std::vector<int64_t> order(static_cast<size_t>(train.count()));

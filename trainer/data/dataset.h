@@ -86,9 +86,9 @@ class Dataset {
   int whole_labels_ = 0;
 };
 
-// Samples that were gathered in host memory.
-struct GatheredBatch {
-  int size = 0;
+// In memory of the host, or of a device.
+struct Batch {
+  int size = 0;                                           // samples
   std::array<const void*, kMaxSampleInputs> inputs = {};  // by SampleSpec::inputs, each [size][shape]
   const int32_t* labels = nullptr;                        // [size][SampleSpec::labels]
 };

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/read_file.h"
 #include "common/io/hash.h"
 #include "common/text/translate.h"
@@ -35,7 +36,7 @@ class ByteReader {
     struct stat info;
     if (fstat(file.get(), &info) != 0) return FileError("read", path);
     std::unique_ptr<gzFile_s, CloseFile> opened(gzdopen(file.get(), "rb"));
-    if (opened == nullptr) return absl::ResourceExhaustedError(absl::StrCat(path, ": no memory to read it"));
+    if (opened == nullptr) return ResourceExhausted(path, ": no memory to read it");
     file.release();  // closed with `opened`
     gzbuffer(opened.get(), 1 << 18);
     return std::unique_ptr<ByteReader>(new ByteReader(path, info.st_size, std::move(opened)));
@@ -57,14 +58,14 @@ class ByteReader {
   }
 
   absl::Status Truncated(int64_t missing) const {
-    return absl::DataLossError(absl::StrCat(path_, ": truncated: ends ", missing, " bytes early"));
+    return DataLoss(path_, ": truncated: ends ", missing, " bytes early");
   }
 
   // Also makes zlib verify the checksum at the end of the file.
   absl::Status ExpectEnd() {
     uint8_t byte;
     const int got = gzread(file_.get(), &byte, 1);
-    if (got > 0) return absl::DataLossError(absl::StrCat(path_, ": longer than its header says"));
+    if (got > 0) return DataLoss(path_, ": longer than its header says");
     int error = Z_OK;
     gzerror(file_.get(), &error);
     return got == 0 && error == Z_OK ? absl::OkStatus() : Corrupt();
@@ -77,7 +78,7 @@ class ByteReader {
   absl::Status Corrupt() const {
     int error = Z_OK;
     const char* what = gzerror(file_.get(), &error);
-    return absl::DataLossError(absl::StrCat(path_, ": corrupt: ", what));
+    return DataLoss(path_, ": corrupt: ", what);
   }
 
   const std::string path_;
@@ -100,8 +101,7 @@ absl::StatusOr<IdxFile> OpenIdx(const std::string& path, int dimensions) {
   uint8_t header[4];
   PSRING_RETURN_IF_ERROR(file.reader->Read(header, 4));
   if (header[0] != 0 || header[1] != 0 || header[2] != 8 || header[3] != dimensions) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": not an idx file of bytes with ", dimensions, " dimension(s)"));
+    return InvalidArgument(path, ": not an idx file of bytes with ", dimensions, " dimension(s)");
   }
   for (int i = 0; i < dimensions; ++i) {
     uint8_t d[4];
@@ -109,10 +109,9 @@ absl::StatusOr<IdxFile> OpenIdx(const std::string& path, int dimensions) {
     const int64_t extent = int64_t{d[0]} << 24 | d[1] << 16 | d[2] << 8 | d[3];
     file.dimensions.push_back(extent);
     if (extent == 0 || file.size > kMaxBytes / extent || (i > 0 && extent > kMaxExtent)) {
-      return absl::InvalidArgumentError(absl::StrCat(path, ": not an idx file that psring reads: dimension ",
-                                                     i, " is ", extent, "; images have at most ", kMaxExtent,
-                                                     " x ", kMaxExtent, " pixels, and a file at most ",
-                                                     kMaxBytes, " bytes"));
+      return InvalidArgument(path, ": not an idx file that psring reads: dimension ", i, " is ", extent,
+                             "; images have at most ", kMaxExtent, " x ", kMaxExtent,
+                             " pixels, and a file at most ", kMaxBytes, " bytes");
     }
     file.size *= extent;
   }
@@ -145,9 +144,8 @@ absl::StatusOr<Pictures> ReadSplit(const std::string& dir, const std::string& pr
   PSRING_ASSIGN_OR_RETURN(const IdxFile labels, OpenIdx(labels_path, 1));
   // Before either is decompressed: a small file may expand to a thousand times its size.
   if (images.dimensions[0] != labels.dimensions[0]) {
-    return absl::InvalidArgumentError(absl::StrCat(images_path, " contains ", images.dimensions[0],
-                                                   " images, but ", labels_path, " ", labels.dimensions[0],
-                                                   " labels"));
+    return InvalidArgument(images_path, " contains ", images.dimensions[0], " images, but ", labels_path, " ",
+                           labels.dimensions[0], " labels");
   }
   Pictures data{.height = static_cast<int>(images.dimensions[1]),
                 .width = static_cast<int>(images.dimensions[2])};
@@ -155,8 +153,8 @@ absl::StatusOr<Pictures> ReadSplit(const std::string& dir, const std::string& pr
   PSRING_ASSIGN_OR_RETURN(data.labels, ReadBytes(labels));
   for (size_t i = 0; i < data.labels.size(); ++i) {
     if (data.labels[i] >= data.classes) {
-      return absl::InvalidArgumentError(absl::StrCat(labels_path, ": label ", data.labels[i], " of image ", i,
-                                                     " is above ", data.classes - 1));
+      return InvalidArgument(labels_path, ": label ", data.labels[i], " of image ", i, " is above ",
+                             data.classes - 1);
     }
   }
   return data;
@@ -168,9 +166,6 @@ class PictureSource : public SampleSource {
       : pictures_(std::move(pictures)),
         size_(size_t{1} * pictures_.height * pictures_.width * pictures_.channels) {
     PSRING_CHECK(pictures_.pixels.size() == pictures_.labels.size() * size_);
-    for (int byte = 0; byte < 256; ++byte) {
-      normalized_[byte] = (byte / 255.0f - pictures_.mean) / pictures_.deviation;
-    }
   }
 
   int64_t count() const override { return static_cast<int64_t>(pictures_.labels.size()); }
@@ -188,10 +183,16 @@ class PictureSource : public SampleSource {
  private:
   const Pictures pictures_;
   const size_t size_;
-  std::array<float, 256> normalized_;
+  const std::array<float, 256> normalized_ = NormalizedBytes(pictures_.mean, pictures_.deviation);
 };
 
 }  // namespace
+
+std::array<float, 256> NormalizedBytes(float mean, float deviation) {
+  std::array<float, 256> normalized;
+  for (int byte = 0; byte < 256; ++byte) normalized[byte] = (byte / 255.0f - mean) / deviation;
+  return normalized;
+}
 
 SampleSpec PictureSpec(int height, int width, int channels, int classes) {
   return {.inputs = {{.name = "pictures", .kind = TensorKind::kPicture, .shape = {height, width, channels}}},
@@ -208,9 +209,8 @@ absl::StatusOr<DataSplits> ReadPictures(const std::string& name, const std::stri
   PSRING_ASSIGN_OR_RETURN(Pictures train, ReadSplit(dir, "train"));
   PSRING_ASSIGN_OR_RETURN(Pictures test, ReadSplit(dir, "t10k"));
   if (train.height != test.height || train.width != test.width) {
-    return absl::InvalidArgumentError(absl::StrCat(dir, ": training images are ", train.height, "x",
-                                                   train.width, ", test images ", test.height, "x",
-                                                   test.width));
+    return InvalidArgument(dir, ": training images are ", train.height, "x", train.width, ", test images ",
+                           test.height, "x", test.width);
   }
   for (Pictures* pictures : {&train, &test}) {
     pictures->mean = mean;

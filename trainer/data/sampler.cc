@@ -28,7 +28,7 @@ int64_t DistributedSampler::steps_per_epoch() const {
 void DistributedSampler::StartEpoch(int64_t epoch) {
   epoch_ = epoch;
   std::iota(order_.begin(), order_.end(), 0);
-  if (options_.shuffle) Random(options_.seed, epoch).Shuffle(order_);
+  Random(options_.seed, epoch).Shuffle(order_);
 }
 
 void DistributedSampler::SeekTo(int64_t step) {

@@ -16,7 +16,6 @@ struct SamplerOptions {
   int micro_batches = 1;      // that a worker draws for a step
   int predictions = 1;        // of a sample (SampleSpec::labels)
   uint64_t seed = 1;
-  bool shuffle = true;
   // Drop the last, incomplete global batch of an epoch; else distribute it without padding.
   bool drop_last = true;
 };

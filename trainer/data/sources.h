@@ -1,6 +1,7 @@
 // The sources of samples: pictures, texts, pairs of words, clicks. One file each.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -18,9 +19,11 @@ struct Pictures {
   int height = 0, width = 0, channels = 1, classes = 10;
   std::vector<uint8_t> pixels;  // [count][height][width][channels]
   std::vector<uint8_t> labels;  // [count], below `classes`
-  // Inputs are (byte / 255 - mean) / deviation.
+  // Inputs are NormalizedBytes: (byte / 255 - mean) / deviation.
   float mean = 0, deviation = 1;
 };
+
+std::array<float, 256> NormalizedBytes(float mean, float deviation);
 
 // One input, "pictures", and one label.
 SampleSpec PictureSpec(int height, int width, int channels = 1, int classes = 10);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/read_file.h"
 #include "common/io/hash.h"
 #include "trainer/data/sources.h"
@@ -49,9 +50,8 @@ absl::StatusOr<Dataset> Windows(std::shared_ptr<const Tokens> tokens, size_t fir
                                 int classes, const std::string& where) {
   auto source = std::make_shared<const WindowSource>(std::move(tokens), first, end, context);
   if (source->count() == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(where, ": ", end - first,
-                                                   " tokens are too few for --context ", context,
-                                                   ", which needs ", context + 1));
+    return InvalidArgument(where, ": ", end - first, " tokens are too few for --context ", context,
+                           ", which needs ", context + 1);
   }
   return Dataset(TextSpec(context, classes), std::move(source));
 }
@@ -108,7 +108,7 @@ absl::StatusOr<absl::string_view> TokensIn(absl::string_view bytes, int& vocabul
         {"\x1f\x8b\x08", "compressed by gzip; decompress it"},
         {"\x28\xb5\x2f\xfd", "compressed by zstd; decompress it"},
         {"PAR1", "a Parquet file"}}) {
-    if (absl::StartsWith(bytes, magic)) return absl::InvalidArgumentError(absl::StrCat("it is ", format));
+    if (absl::StartsWith(bytes, magic)) return InvalidArgument("it is ", format);
   }
   LlmcHeader header;
   if (bytes.size() >= LlmcHeader::kBytes) std::memcpy(&header, bytes.data(), sizeof(header));
@@ -120,15 +120,14 @@ absl::StatusOr<absl::string_view> TokensIn(absl::string_view bytes, int& vocabul
     const size_t count = bytes.size() / sizeof(uint16_t);
     if (header.version != 1 || header.tokens < 0 || static_cast<size_t>(header.tokens) != count ||
         bytes.size() % sizeof(uint16_t) != 0) {
-      return absl::InvalidArgumentError(absl::StrCat("it has llm.c's header of version ", header.version,
-                                                     " and ", header.tokens, " tokens, but ", bytes.size(),
-                                                     " bytes follow; psring reads version 1"));
+      return InvalidArgument("it has llm.c's header of version ", header.version, " and ", header.tokens,
+                             " tokens, but ", bytes.size(), " bytes follow; psring reads version 1");
     }
     vocabulary = kGpt2Vocabulary;
     return bytes;
   }
   if (bytes.size() % sizeof(uint16_t) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("its size, ", bytes.size(), " bytes, is odd"));
+    return InvalidArgument("its size, ", bytes.size(), " bytes, is odd");
   }
   if (LookLike32Bits(bytes)) {
     return absl::InvalidArgumentError(
@@ -142,17 +141,15 @@ absl::StatusOr<Tokens> ReadTokenFile(const std::string& path) {
   int vocabulary = 0;
   const absl::StatusOr<absl::string_view> stored = TokensIn(bytes, vocabulary);
   if (!stored.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": not a file of 16-bit tokens: ", stored.status().message()));
+    return InvalidArgument(path, ": not a file of 16-bit tokens: ", stored.status().message());
   }
   Tokens tokens(stored->size() / sizeof(uint16_t));
   std::memcpy(tokens.data(), stored->data(), stored->size());
   const auto outside = std::ranges::find_if(
       tokens, [vocabulary](uint16_t token) { return vocabulary > 0 && token >= vocabulary; });
   if (outside == tokens.end()) return tokens;
-  return absl::InvalidArgumentError(absl::StrCat(path, ": token ", *outside, " at position ",
-                                                 outside - tokens.begin(), " is outside the vocabulary of ",
-                                                 vocabulary, " that its header implies (GPT-2)"));
+  return InvalidArgument(path, ": token ", *outside, " at position ", outside - tokens.begin(),
+                         " is outside the vocabulary of ", vocabulary, " that its header implies (GPT-2)");
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
+#include "common/base/errors.h"
 #include "trainer/data/sources.h"
 
 namespace psring {
@@ -62,15 +62,15 @@ absl::Status ForEachWord(absl::string_view text, const std::function<void(std::s
       continue;
     }
     if (!unicode.ok()) {
-      return absl::UnimplementedError(absl::StrCat(
-          "byte ", at, " is not ASCII, and this system lacks the locale C.UTF-8, which tells letters"));
+      return Unimplemented("byte ", at,
+                           " is not ASCII, and this system lacks the locale C.UTF-8, which tells letters");
     }
     wchar_t c = 0;
     const size_t bytes = std::mbrtowc(&c, text.data() + at, text.size() - at, &state);
     if (bytes == static_cast<size_t>(-2)) break;  // the text ends here
     if (bytes == static_cast<size_t>(-1)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "byte ", at, " is not UTF-8; convert the text, for example by iconv -f latin1 -t utf-8"));
+      return InvalidArgument("byte ", at,
+                             " is not UTF-8; convert the text, for example by iconv -f latin1 -t utf-8");
     }
     at += bytes;
     if (IsWordByItself(c)) end_word();

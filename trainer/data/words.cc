@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/random.h"
 #include "common/io/hash.h"
 #include "trainer/data/sources.h"
@@ -87,7 +88,7 @@ absl::StatusOr<DataSplits> ReadWords(const std::string& path, uint64_t seed) {
     words.push_back(static_cast<int32_t>(entry.number));
   });
   const std::string where = path.empty() ? "the default text" : path;
-  if (!read.ok()) return absl::Status(read.code(), absl::StrCat(where, ": ", read.message()));
+  if (!read.ok()) return Prefixed(read, where, ": ");
   constexpr int32_t kOnce = -1;
   std::vector<int32_t> numbers(counted.size(), kOnce);  // in alphabetical order
   std::vector<double> cumulative;                       // of the negatives' weights
@@ -101,10 +102,9 @@ absl::StatusOr<DataSplits> ReadWords(const std::string& path, uint64_t seed) {
   std::erase(words, kOnce);
   const size_t all = words.size(), middle = all - all / 50;
   if (all - middle < 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, ": ", all,
-                     " words that occur more than once are too few; --data words needs 100, and a word "
-                     "consists of letters"));
+    return InvalidArgument(where, ": ", all,
+                           " words that occur more than once are too few; --data words needs 100, and a word "
+                           "consists of letters");
   }
   const SampleSpec spec = WordSpec(static_cast<int>(cumulative.size()));
   const auto corpus =

@@ -12,7 +12,8 @@ class EmbeddingLayer : public Layer {
                           static_cast<size_t>(sequence.ranks * (place.divides_rows ? place.ranks : 1)),
                .parameters = {table.first, table.space + positions.space},
                .gathered = place.divides_rows ? positions.count : 0,
-               .exchanged = sequence.divides() ? positions.count / sequence.ranks : 0}),
+               .exchanged_once = sequence.divides() ? sizeof(float) * positions.count / sequence.ranks : 0,
+               .sends = SentFor(positions.count / static_cast<size_t>(sequence.ranks), place)}),
         table_(table),
         positions_(positions),
         deviation_(deviation),
@@ -53,6 +54,11 @@ class EmbeddingLayer : public Layer {
   }
 
  private:
+  // `all`: elements of y on all ranks.
+  static AxisTraffic SentFor(size_t all, const TensorPlace& place) {
+    const double half = place.SentByHalf(all);
+    return place.divides_rows ? AxisTraffic{half, half} : AxisTraffic{2 * half, 0};
+  }
   EmbeddingShape ShapeFor(int batch) const {
     const int context = sequence_.OwnPositions(positions_.shape[0]);
     return {.count = batch * context,
@@ -75,7 +81,7 @@ class EmbeddingLayer : public Layer {
   // Memory for them, which attention has used.
   Span Gathered(const LayerPass& pass) const {
     sequence_.axis->Await(sequence_.axis->all_sent(), pass.stream);
-    return sequence_.axis->Piece(0, positions_.count / static_cast<size_t>(sequence_.ranks));
+    return sequence_.axis->Piece(0, positions_.count / static_cast<size_t>(sequence_.ranks), DType::kFloat32);
   }
   template <typename All, typename F>
   void ForEachRange(const Span& own, const All& all, const F& f) const {

@@ -23,11 +23,22 @@ struct BatchLookups;
 
 constexpr size_t kMaxInputs = 2;
 
+// Consecutive layers [first, end) of a model, such as a transformer block, or a unit of a training step.
+struct LayerRange {
+  size_t first = 0, end = 0;
+};
+
 // How a layer computes the gradient of one of its inputs.
 enum class InputGradient : uint8_t {
   kWritten,  // it writes dx
   kAddable,  // it writes dx, or adds to it if the input has other readers
   kPassed,   // dx is dy, unchanged: in the same memory, without work, or the network copies it
+};
+
+// What a rank sends to the others of its TensorAxis and SequenceAxis, on average over them.
+struct AxisTraffic {
+  double forward = 0, backward = 0;  // elements of a sample, of activations
+  double of_batch = 0;               // in backward, for a batch as a whole: float32
 };
 
 // What a layer needs. Sizes are per sample.
@@ -39,8 +50,13 @@ struct LayerTraits {
   size_t early = 0;            // of `parameters` the last elements, whose gradient BackwardInput writes
   ReadyRange buffers = {};     // its part of ParameterLayout::buffers
   std::vector<InputGradient> inputs = {InputGradient::kWritten};
-  size_t gathered = 0;   // the most elements that it needs in a piece of a TensorAxis
-  size_t exchanged = 0;  // elements of the memory of a SequenceAxis that it needs
+  size_t gathered = 0;        // the most elements that it needs in a piece of a TensorAxis
+  size_t exchanged = 0;       // elements of the memory of a SequenceAxis that it needs
+  size_t exchanged_once = 0;  // bytes of it that it needs for the batch as a whole, at another time
+  // Forward replaces its only input by what backward needs, in its place. No other layer reads that value,
+  // and the layer that computed it does not need it in backward.
+  bool replaces_x = false;
+  AxisTraffic sends = {};
 
   // Whether BackwardWeight, which may come much later, needs dy.
   bool keeps_dy() const { return parameters.count > early; }
@@ -69,6 +85,7 @@ struct LayerPass {
   // Of layers that draw random numbers, by sample, on the host; null: they draw nothing.
   const uint64_t* sample_seeds = nullptr;
   std::array<ConstSpan, kMaxInputs> x;  // indices (int32) have 4 bytes each, whatever their span's type
+  Span replaced = {};                   // x[0] of a layer with LayerTraits::replaces_x
   Span y;
   std::byte* kept;
   // In backward:

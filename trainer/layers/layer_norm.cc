@@ -8,11 +8,13 @@ namespace {
 class LayerNormLayer : public Layer {
  public:
   LayerNormLayer(int rows, const WeightAndBias& parameters, const TensorPlace& place)
-      : Layer({.outputs = static_cast<size_t>(rows) * parameters.weight.count,
-               .kept_bytes = 2 * sizeof(float) * static_cast<size_t>(rows),
-               .parameters = parameters.range(),
-               .early = parameters.range().count,
-               .inputs = {InputGradient::kAddable}}),
+      : Layer(
+            {.outputs = static_cast<size_t>(rows) * parameters.weight.count,
+             .kept_bytes = 2 * sizeof(float) * static_cast<size_t>(rows),
+             .parameters = parameters.range(),
+             .early = parameters.range().count,
+             .inputs = {InputGradient::kAddable},
+             .sends = {.of_batch = place.divides_rows ? 2 * place.SentByHalf(parameters.range().count) : 0}}),
         rows_(rows),
         parameters_(parameters),
         place_(place) {}

@@ -1,4 +1,5 @@
-// Makes the layers of networks, each from the file of its name. Those with parameters add them to `layout`.
+// Makes the layers of networks, each from the file of its name, or op_layers.cc. Those with parameters add
+// them to `layout`.
 #pragma once
 
 #include <cstddef>
@@ -82,10 +83,11 @@ std::unique_ptr<Layer> MakeEmbedding(const Tensor& table, const Tensor& position
 // Causal multi-head self-attention. x: for each token its queries, keys and values [3][heads][head_size];
 // y: [heads][head_size]. Keeps only the logarithm of each row's sum of exponentials.
 std::unique_ptr<Layer> MakeAttention(int context, int heads, int head_size);
-// The same of `place`'s positions, to those of all ranks: x and y are those of a part of each sample. Not in
-// bfloat16.
+// The same of `place`'s positions, to those of all ranks: x and y are those of a part of each sample. Keys,
+// values and their gradients travel in the type of activations.
 std::unique_ptr<Layer> MakeRingAttention(int context, int heads, int head_size, const SequencePlace& place);
-// The same with kUlysses. Keeps queries, keys, values and y of its share of the heads, too.
+// The same with kUlysses. Replaces x by queries, keys and values of its share of the heads, and keeps their
+// y.
 std::unique_ptr<Layer> MakeUlyssesAttention(int context, int heads, int head_size,
                                             const SequencePlace& place);
 

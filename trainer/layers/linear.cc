@@ -23,6 +23,15 @@ size_t GatheredBy(const LinearConfig& config) {
   return size_t{1} * config.rows * of_row;
 }
 
+AxisTraffic SentBy(const LinearConfig& config) {
+  const TensorPlace& place = config.place;
+  const double y = place.SentByHalf(size_t{1} * config.rows * config.outputs),
+               x = place.SentByHalf(size_t{1} * config.rows * config.inputs);
+  if (AddsOutputs(config)) return place.divides_rows ? AxisTraffic{y, y} : AxisTraffic{2 * y, 0};
+  if (AddsInputs(config)) return {place.divides_rows ? x : 0, 2 * x};
+  return {};
+}
+
 // With the numbers of inputs and outputs that this rank has.
 LinearConfig OnRank(LinearConfig config) {
   if (config.division == LinearDivision::kInputs) config.inputs = config.place.ShareOf(config.inputs).count;
@@ -42,7 +51,8 @@ class LinearLayer : public Layer {
              .parameters = parameters.range(),
              .early = parameters.bias.space,
              .inputs = WrittenAndPassed(config.residual),
-             .gathered = GatheredBy(config)}),
+             .gathered = GatheredBy(config),
+             .sends = SentBy(config)}),
         config_(config),
         parameters_(parameters) {
     PSRING_CHECK(!config.residual || config.activation == Activation::kNone);

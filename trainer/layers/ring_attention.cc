@@ -3,17 +3,25 @@
 #include <cstring>
 
 #include "common/base/check.h"
+#include "common/kernels/reduce.h"
 #include "trainer/layers/layers.h"
 
 namespace psring {
 namespace {
+
+// to += from, of this type.
+void AddTo(DType type, size_t count, std::byte* to, const std::byte* from) {
+  const void* const both[] = {to, from};
+  cpu::Reduce(ReduceOp::kSum, type, count, to, both, 2);
+}
 
 class RingAttentionLayer : public LayerWithoutParameters {
  public:
   RingAttentionLayer(int context, int heads, int head_size, const SequencePlace& place)
       : LayerWithoutParameters({.outputs = size_t{1} * place.OwnPositions(context) * heads * head_size,
                                 .kept_bytes = sizeof(float) * place.OwnPositions(context) * heads,
-                                .exchanged = place.ExchangeElements(context, heads * head_size)}),
+                                .exchanged = place.ExchangeElements(context, heads * head_size),
+                                .sends = SentFor(place, heads * head_size, context)}),
         shape_{.batch = 0, .context = place.OwnPositions(context), .heads = heads, .head_size = head_size},
         place_(place),
         positions_(place.Positions(context)),
@@ -42,7 +50,7 @@ class RingAttentionLayer : public LayerWithoutParameters {
     AttentionOps& ops = *pass.ops.families().attention;
     SequenceAxis& axis = *place_.axis;
     const AttentionShape shape = ForBatch(shape_, pass.batch);
-    const Span arriving = axis.Piece(place_.RingPieces() - 1, KeysCount(pass));
+    const Span arriving = Piece(place_.RingPieces() - 1, pass);
     Event sent[2], arrival_of_gradients;
     PackKeys(pass);
     for (int step = 0; step < place_.ranks; ++step) {
@@ -52,7 +60,7 @@ class RingAttentionLayer : public LayerWithoutParameters {
         ops.Backward(shape, pass.x[0], pass.y, LogSumsOf(pass), pass.dy, pass.dx[0], pass.stream);
       } else {
         const size_t turn = (step - 1) % 2;
-        const Span gradients = axis.Piece(kGradients + turn, KeysCount(pass));
+        const Span gradients = Piece(kGradients + turn, pass);
         axis.Await(sent[turn], pass.stream);
         pass.stream.Zero(gradients.data, gradients.bytes());  // those of keys without a query here
         if (const AttentionBlock block = BlockOf(step, pass); block.keys.count > 0) {
@@ -61,7 +69,7 @@ class RingAttentionLayer : public LayerWithoutParameters {
         }
         if (step > 1) {
           axis.Await(arrival_of_gradients, pass.stream);
-          pass.ops.Add(gradients, arriving, pass.stream);
+          AddArrived(arriving, gradients, pass);
         }
         PSRING_ASSIGN_OR_RETURN(const SequenceAxis::Shift shift,
                                 axis.BeginShift(gradients, arriving, pass.stream));
@@ -76,15 +84,20 @@ class RingAttentionLayer : public LayerWithoutParameters {
   }
 
  private:
+  // Keys and values pass all ranks but one, in backward with their gradients.
+  static AxisTraffic SentFor(const SequencePlace& place, int width, int context) {
+    const double keys = 2. * place.OwnPositions(context) * width * (place.ranks - 1);
+    return {keys, 2 * keys};
+  }
   // Pieces of SequenceAxis's memory (SequencePlace::RingPieces): keys and values, two of each, and their
   // gradients, two that are computed, of which two ranks need one, and those that arrive.
   static constexpr size_t kKeys = 0, kGradients = 2;
 
   size_t Rows(const LayerPass& pass) const { return size_t{1} * pass.batch * shape_.context; }
-  size_t KeysCount(const LayerPass& pass) const { return 2 * Rows(pass) * shape_.width(); }
-  Span Keys(int step, const LayerPass& pass) const {
-    return place_.axis->Piece(kKeys + step % 2, KeysCount(pass));
+  Span Piece(size_t piece, const LayerPass& pass) const {
+    return place_.axis->Piece(piece, 2 * Rows(pass) * shape_.width(), pass.y.type);
   }
+  Span Keys(int step, const LayerPass& pass) const { return Piece(kKeys + step % 2, pass); }
   Span LogSumsOf(const LayerPass& pass) const {
     return {pass.kept, Rows(pass) * shape_.heads, DType::kFloat32};
   }
@@ -92,23 +105,29 @@ class RingAttentionLayer : public LayerWithoutParameters {
   // The keys and values of step 0, from [rows][3][width].
   void PackKeys(const LayerPass& pass) const {
     place_.axis->Await(place_.axis->all_sent(), pass.stream);
-    float* const to = Keys(0, pass).floats();
-    const float* const qkv = pass.x[0].floats();
-    pass.stream.Run([to, qkv, rows = Rows(pass), width = size_t(shape_.width())] {
-      for (size_t row = 0; row < rows; ++row) {
-        std::memcpy(to + 2 * row * width, qkv + (3 * row + 1) * width, 2 * width * sizeof(float));
-      }
+    const Span to = Keys(0, pass);
+    pass.stream.Run([to, qkv = pass.x[0], width = shape_.width() * SizeOf(to.type), rows = Rows(pass)] {
+      auto* const keys = static_cast<std::byte*>(to.data);
+      const auto* const from = static_cast<const std::byte*>(qkv.data);
+      for (size_t row = 0; row < rows; ++row)
+        std::memcpy(keys + 2 * row * width, from + (3 * row + 1) * width, 2 * width);
+      return absl::OkStatus();
+    });
+  }
+  static void AddArrived(const Span& arriving, const Span& gradients, const LayerPass& pass) {
+    pass.stream.Run([arriving, gradients] {
+      AddTo(gradients.type, gradients.count, static_cast<std::byte*>(gradients.data),
+            static_cast<const std::byte*>(arriving.data));
       return absl::OkStatus();
     });
   }
   void AddKeyGradients(const Span& from, const LayerPass& pass) const {
-    const float* const gradients = from.floats();
-    float* const dqkv = pass.dx[0].floats();
-    pass.stream.Run([dqkv, gradients, rows = Rows(pass), width = size_t(shape_.width())] {
-      for (size_t row = 0; row < rows; ++row) {
-        float* const to = dqkv + (3 * row + 1) * width;
-        for (size_t i = 0; i < 2 * width; ++i) to[i] += gradients[2 * row * width + i];
-      }
+    const size_t count = 2 * size_t(shape_.width()), width = shape_.width() * SizeOf(from.type);
+    pass.stream.Run([from, dqkv = pass.dx[0], count, width, rows = Rows(pass)] {
+      auto* const to = static_cast<std::byte*>(dqkv.data);
+      const auto* const gradients = static_cast<const std::byte*>(from.data);
+      for (size_t row = 0; row < rows; ++row)
+        AddTo(from.type, count, to + (3 * row + 1) * width, gradients + 2 * row * width);
       return absl::OkStatus();
     });
   }

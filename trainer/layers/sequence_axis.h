@@ -50,7 +50,9 @@ class SequenceAxis {
 
   // Memory that all layers use in turn, as pieces of equal size. Before the first pass.
   absl::Status Reserve(size_t bytes, Device& device);
-  Span Piece(size_t piece, size_t elements) const { return memory_.span().Slice(piece * elements, elements); }
+  Span Piece(size_t piece, size_t elements, DType type) const {
+    return Span{memory_.data(), memory_.bytes() / SizeOf(type), type}.Slice(piece * elements, elements);
+  }
   size_t reserved_bytes() const { return memory_.bytes(); }
 
   // The next rank gets `out` in its `in`, while `stream` computes what it gets. Begins after the present work
@@ -92,15 +94,19 @@ struct SequencePlace {
   int ChunksPerRank() const { return divides() && kind == ContextParallel::kRing ? 2 : 1; }
   // Of `context` positions, a multiple of ranks times ChunksPerRank().
   int OwnPositions(int context) const { return context / ranks; }
+  // How many times as long a rank's attention takes as that of a whole sequence of OwnPositions, because its
+  // queries see keys of other ranks, too. Of kContiguous: for the rank with the most keys, for which all
+  // wait.
+  int AttentionOfOwn() const { return kind == ContextParallel::kContiguous ? 2 * ranks - 1 : ranks; }
   // The positions of rank `of`, in their order: one range for each chunk. kRing: chunks `of` and, from the
   // end, `of`, so that all ranks have equally many pairs of a query and an earlier key.
   std::vector<ReadyRange> PositionsOf(int of, int context) const;
   std::vector<ReadyRange> Positions(int context) const { return PositionsOf(rank, context); }
   // What attention of this width exchanges of a sample (LayerTraits::exchanged): pieces of the ring, each the
-  // keys and values of this rank's positions; or three pieces of these with the queries, and one of outputs.
+  // keys and values of this rank's positions; or these once, with the queries.
   size_t RingPieces() const { return ranks > 2 ? 5 : 4; }
   size_t ExchangeElements(int context, int width) const {
-    const size_t of_each = kind == ContextParallel::kUlysses ? 10 : 2 * RingPieces();
+    const size_t of_each = kind == ContextParallel::kUlysses ? 3 : 2 * RingPieces();
     return divides() ? of_each * OwnPositions(context) * width : 0;
   }
 };

@@ -58,7 +58,13 @@ absl::Status TensorAxis::BeginSumOwn(ConstSpan all, Span own, Stream& stream) {
 absl::Status TensorAxis::Reserve(size_t bytes) {
   if (bytes == 0) return absl::OkStatus();
   PSRING_ASSIGN_OR_RETURN(pieces_, device_.Allocate(bytes));
-  return absl::OkStatus();
+  auto* const scratch = dynamic_cast<ScatterScratch*>(&group_);
+  return scratch != nullptr ? scratch->ReserveScratch(bytes / kPieces) : absl::OkStatus();
+}
+
+size_t TensorAxis::reserved_bytes() const {
+  const auto* const scratch = dynamic_cast<const ScatterScratch*>(&group_);
+  return pieces_.bytes() + (scratch != nullptr ? scratch->scratch_bytes() : 0);
 }
 
 Span TensorAxis::Piece(size_t piece, size_t count, DType type) {

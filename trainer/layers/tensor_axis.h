@@ -46,11 +46,13 @@ class TensorAxis {
   void Finish(Stream& stream);
 
   // Memory for what layers gather or add up, which all use in turn: kPieces pieces, of together `bytes`, a
-  // multiple of kPieces times 64. Before the first pass.
+  // multiple of kPieces times 64; and what SumOwn of a piece needs in the group. Before the first pass.
   static constexpr size_t kPieces = 2;
   absl::Status Reserve(size_t bytes);
   Span Piece(size_t piece, size_t count, DType type);
-  size_t reserved_bytes() const { return pieces_.bytes(); }
+  // Of Reserve(bytes), if the group needs memory for a sum; and what is allocated, with no work in progress.
+  static size_t ReservedBytes(size_t bytes) { return bytes + bytes / kPieces; }
+  size_t reserved_bytes() const;
 
   // When sums were in progress, and when the compute stream waited for them, since the last call. After the
   // stream was synchronized.
@@ -93,6 +95,10 @@ struct TensorPlace {
   int OwnRows(int rows) const { return divides_rows ? rows / ranks : rows; }
   // Of a batch that has `own` rows, or elements, on each rank.
   size_t FirstRow(size_t own) const { return divides_rows ? static_cast<size_t>(rank) * own : 0; }
+
+  // What a rank sends to gather `elements` of all ranks, or to add up as many and get its own sums, on
+  // average over the ranks: half of what it sends for all sums.
+  double SentByHalf(size_t elements) const { return (1 - 1.0 / ranks) * static_cast<double>(elements); }
 
   struct Share {
     int first, count;

@@ -1,5 +1,6 @@
 // Attention of ranks that divide sequences, by two all-to-alls (DeepSpeed-Ulysses, Jacobs et al. 2023): the
-// first gives each rank all positions of its share of the heads, the second its positions of all heads.
+// first gives each rank all positions of its share of the heads, the second its positions of all heads. Both
+// have as many elements, so that each is exchanged in place.
 #include <cstring>
 
 #include "trainer/layers/layers.h"
@@ -12,97 +13,89 @@ class UlyssesAttentionLayer : public LayerWithoutParameters {
   UlyssesAttentionLayer(int context, int heads, int head_size, const SequencePlace& place)
       : LayerWithoutParameters(
             {.outputs = size_t{1} * place.OwnPositions(context) * heads * head_size,
-             .kept_bytes = sizeof(float) * context * (heads / place.ranks) * (1 + size_t{4} * head_size),
-             .exchanged = place.ExchangeElements(context, heads * head_size)}),
+             .kept_bytes = sizeof(float) * context * (heads / place.ranks) * (1 + size_t{1} * head_size),
+             .exchanged = place.ExchangeElements(context, heads * head_size),
+             .replaces_x = true,
+             .sends = SentFor(place, heads * head_size, context)}),
         shape_{.batch = 0, .context = context, .heads = heads / place.ranks, .head_size = head_size},
         place_(place) {}
 
   absl::Status Forward(const LayerPass& pass) const override {
     const Kept kept = KeptOf(pass);
-    PSRING_RETURN_IF_ERROR(ToHeads(pass.x[0], /*matrices=*/3, kept.qkv, pass));
-    pass.ops.families().attention->Forward(ForBatch(shape_, pass.batch), kept.qkv, kept.y, kept.log_sums,
+    PSRING_RETURN_IF_ERROR(ToHeads(pass.replaced, /*matrices=*/3, pass));
+    pass.ops.families().attention->Forward(ForBatch(shape_, pass.batch), pass.replaced, kept.y, kept.log_sums,
                                            pass.stream);
-    return ToPositions(kept.y, /*matrices=*/1, pass.y, pass);
+    pass.stream.Copy(pass.y.data, kept.y.data, kept.y.bytes());
+    return ToPositions(pass.y, /*matrices=*/1, pass);
   }
   absl::Status BackwardInput(const LayerPass& pass) const override {
     const Kept kept = KeptOf(pass);
-    // Two pieces are for the exchange.
-    const Span dqkv = place_.axis->Piece(2, kept.qkv.count), dy = place_.axis->Piece(9, kept.y.count);
-    PSRING_RETURN_IF_ERROR(ToHeads(pass.dy, /*matrices=*/1, dy, pass));
-    pass.ops.families().attention->Backward(ForBatch(shape_, pass.batch), kept.qkv, kept.y, kept.log_sums, dy,
-                                            dqkv, pass.stream);
-    return ToPositions(dqkv, /*matrices=*/3, pass.dx[0], pass);
+    PSRING_RETURN_IF_ERROR(ToHeads(pass.dy, /*matrices=*/1, pass));
+    pass.ops.families().attention->Backward(ForBatch(shape_, pass.batch), pass.replaced, kept.y,
+                                            kept.log_sums, pass.dy, pass.dx[0], pass.stream);
+    return ToPositions(pass.dx[0], /*matrices=*/3, pass);
   }
 
  private:
-  // Of all positions and this rank's heads.
+  // Queries, keys, values and outputs, or their gradients.
+  static AxisTraffic SentFor(const SequencePlace& place, int width, int context) {
+    const double all = 4. * place.OwnPositions(context) * width * (1 - 1. / place.ranks);
+    return {all, all};
+  }
+  // Of all positions and this rank's heads. The layer after this one needs y of all heads, too.
   struct Kept {
-    Span qkv, y, log_sums;
+    Span y, log_sums;
   };
   Kept KeptOf(const LayerPass& pass) const {
-    const size_t rows = size_t{1} * pass.batch * shape_.context, count = rows * shape_.width();
-    const Span all = {pass.kept, 4 * count + rows * shape_.heads, DType::kFloat32};
-    return {.qkv = all.Slice(0, 3 * count),
-            .y = all.Slice(3 * count, count),
-            .log_sums = all.Slice(4 * count, rows * shape_.heads)};
+    const size_t sums = size_t{1} * pass.batch * shape_.context * shape_.heads;
+    return {.y = {pass.kept + sums * sizeof(float), sums * shape_.head_size, pass.y.type},
+            .log_sums = {pass.kept, sums, DType::kFloat32}};
   }
 
-  // Moves a row of one rank's heads between [batch][own positions][matrices][heads], and
-  // [rank][batch][own positions][matrices][own heads], in which blocks are exchanged; and those of a rank's
-  // positions between that and [batch][positions][matrices][own heads]. `f(by_rank, by_other, count)`.
-  template <typename F>
-  void ForEachRow(int matrices, int batch, const F& f) const {
-    const size_t ranks = place_.ranks, width = shape_.width();
-    const size_t rows = size_t{1} * batch * (shape_.context / ranks) * matrices;
-    for (size_t rank = 0; rank < ranks; ++rank) {
-      for (size_t row = 0; row < rows; ++row)
-        f((rank * rows + row) * width, (row * ranks + rank) * width, width);
-    }
-  }
-  template <typename F>
-  void ForEachSample(int matrices, int batch, const F& f) const {
-    const size_t ranks = place_.ranks, samples = batch;
-    const size_t part = shape_.context / ranks * matrices * shape_.width();
-    for (size_t rank = 0; rank < ranks; ++rank) {
-      for (size_t b = 0; b < samples; ++b) f((rank * samples + b) * part, (b * ranks + rank) * part, part);
-    }
-  }
-
-  // This rank's positions of all heads, to all positions of its heads; both [...][matrices][heads].
-  absl::Status ToHeads(ConstSpan from, int matrices, Span to, const LayerPass& pass) const {
-    const Span out = place_.axis->Piece(0, to.count), in = place_.axis->Piece(1, to.count);
-    pass.stream.Run([=, this, batch = pass.batch] {
-      ForEachRow(matrices, batch, [&](size_t by_rank, size_t at, size_t count) {
-        std::memcpy(out.floats() + by_rank, from.floats() + at, count * sizeof(float));
-      });
-      return absl::OkStatus();
-    });
-    PSRING_RETURN_IF_ERROR(place_.axis->Exchange(out, in, pass.stream));
-    pass.stream.Run([=, this, batch = pass.batch] {
-      ForEachSample(matrices, batch, [&](size_t by_rank, size_t at, size_t count) {
-        std::memcpy(to.floats() + at, in.floats() + by_rank, count * sizeof(float));
-      });
-      return absl::OkStatus();
-    });
+  // Turns [batch][own positions][matrices][heads] into [batch][positions][matrices][own heads]. Blocks of
+  // the exchange are [batch][own positions][matrices][own heads].
+  absl::Status ToHeads(const Span& data, int matrices, const LayerPass& pass) const {
+    const Span blocks = Blocks(data);
+    Transpose(data, blocks, Rows(matrices, pass), Ranks(), pass);
+    PSRING_RETURN_IF_ERROR(place_.axis->Exchange(blocks, data, pass.stream));
+    TransposeInPlace(data, Ranks(), Samples(pass), pass);
     return absl::OkStatus();
   }
   // The reverse.
-  absl::Status ToPositions(ConstSpan from, int matrices, Span to, const LayerPass& pass) const {
-    const Span out = place_.axis->Piece(0, to.count), in = place_.axis->Piece(1, to.count);
-    pass.stream.Run([=, this, batch = pass.batch] {
-      ForEachSample(matrices, batch, [&](size_t by_rank, size_t at, size_t count) {
-        std::memcpy(out.floats() + by_rank, from.floats() + at, count * sizeof(float));
-      });
-      return absl::OkStatus();
-    });
-    PSRING_RETURN_IF_ERROR(place_.axis->Exchange(out, in, pass.stream));
-    pass.stream.Run([=, this, batch = pass.batch] {
-      ForEachRow(matrices, batch, [&](size_t by_rank, size_t at, size_t count) {
-        std::memcpy(to.floats() + at, in.floats() + by_rank, count * sizeof(float));
-      });
-      return absl::OkStatus();
-    });
+  absl::Status ToPositions(const Span& data, int matrices, const LayerPass& pass) const {
+    const Span blocks = Blocks(data);
+    TransposeInPlace(data, Samples(pass), Ranks(), pass);
+    PSRING_RETURN_IF_ERROR(place_.axis->Exchange(data, blocks, pass.stream));
+    Transpose(blocks, data, Ranks(), Rows(matrices, pass), pass);
     return absl::OkStatus();
+  }
+
+  size_t Ranks() const { return place_.ranks; }
+  static size_t Samples(const LayerPass& pass) { return pass.batch; }
+  // Of a block, each of this rank's share of the heads.
+  size_t Rows(int matrices, const LayerPass& pass) const {
+    return Samples(pass) * (shape_.context / Ranks()) * matrices;
+  }
+  Span Blocks(const Span& data) const { return place_.axis->Piece(0, data.count, data.type); }
+
+  // `to` [inner][outer][...] = `from` [outer][inner][...], which do not overlap.
+  static void Transpose(const Span& from, const Span& to, size_t outer, size_t inner, const LayerPass& pass) {
+    pass.stream.Run([=] {
+      const size_t bytes = from.bytes() / (outer * inner);
+      const auto* const source = static_cast<const std::byte*>(from.data);
+      auto* target = static_cast<std::byte*>(to.data);
+      for (size_t i = 0; i < inner; ++i) {
+        for (size_t o = 0; o < outer; ++o, target += bytes)
+          std::memcpy(target, source + (o * inner + i) * bytes, bytes);
+      }
+      return absl::OkStatus();
+    });
+  }
+  void TransposeInPlace(const Span& data, size_t outer, size_t inner, const LayerPass& pass) const {
+    if (outer == 1 || inner == 1) return;
+    const Span blocks = Blocks(data);
+    Transpose(data, blocks, outer, inner, pass);
+    pass.stream.Copy(data.data, blocks.data, data.bytes());
   }
 
   const AttentionShape shape_;  // of all positions and this rank's heads

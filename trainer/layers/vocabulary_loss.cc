@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/kernels/elementwise_math.h"
 #include "common/kernels/sixteen_bits.h"
 #include "common/ops/layer_ops.h"
@@ -22,8 +22,8 @@ absl::Status VocabularyLoss::FindHighest(size_t rows, const T* logits, const int
   const size_t classes = own_classes();
   for (size_t row = 0; row < rows; ++row, logits += classes) {
     if (labels[row] != kIgnoredLabel && (labels[row] < 0 || labels[row] >= classes_)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("loss: label ", labels[row], " of row ", row, " is none of ", classes_, " classes"));
+      return InvalidArgument("loss: label ", labels[row], " of row ", row, " is none of ", classes_,
+                             " classes");
     }
     float highest = elementwise::Load(logits[0]);
     for (size_t c = 1; c < classes; ++c)

@@ -24,6 +24,8 @@ class VocabularyLoss {
   // ranks where a class before the label has the highest logit.
   absl::Status Run(int rows, Span logits, const int32_t* labels, double* loss_sum, int64_t* correct,
                    Stream& stream);
+  // The values, in float32, that a rank sends for so many rows, on average over the ranks.
+  double SentFor(int rows) const { return 2 * place_.SentByHalf(4 * static_cast<size_t>(rows)); }
 
  private:
   template <typename T>

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/cuda/cuda_device.h"
 #include "common/device/memory_limit.h"
 #include "common/device_factory/make_device.h"
@@ -15,6 +16,7 @@
 #include "trainer/models/model_stages.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/pipeline/model_part.h"
+#include "trainer/programs/pipeline_flags.h"
 #include "trainer/step/evaluation.h"
 #include "trainer/step/plan/training_plan.h"
 #include "trainer/strategies/group_options.h"
@@ -144,26 +146,28 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
   PSRING_ASSIGN_OR_RETURN(const std::optional<CheckpointBytes> resume,
                           ReadResume(options, [](const std::string&) {}));
   if (resume.has_value()) {
-    const absl::StatusOr<TrainingCheckpoint> checkpoint = DecodeCheckpoint(*resume, model->parameters());
-    if (!checkpoint.ok()) {
-      return absl::Status(checkpoint.status().code(),
-                          absl::StrCat("--resume: ", checkpoint.status().message()));
-    }
+    PSRING_RETURN_IF_ERROR(Prefixed(DecodeCheckpoint(*resume, model->parameters()).status(), "--resume: "));
   }
   Json updates = Json::array();
-  for (const StrategyRow& strategy : StrategyRows()) {
-    PSRING_ASSIGN_OR_RETURN(const UpdatePlan plan, PlanUpdates(options, strategy, row, steps));
-    absl::Status refused = CheckGroup(strategy, options);
-    if (refused.ok()) refused = CheckSyncBatchNorm(options, strategy);
-    if (refused.ok()) refused = CheckTables(options, strategy, plan.optimizer, model->parameters());
+  const auto add = [&](const std::string& name, const UpdatePlan& plan, const absl::Status& refused) {
     const bool has_momentum = plan.optimizer.kind == OptimizerKind::kMomentum;
-    updates.push_back({{"strategy", strategy.name},
+    updates.push_back({{"strategy", name},
                        {"optimizer", OptimizerName(plan.optimizer.kind)},
                        {"lr", plan.schedule.base},
                        {"momentum", has_momentum ? plan.optimizer.momentum : 0},
                        {"warnings", PlanWarnings(plan)},
                        {"refused", std::string(refused.message())}});
+  };
+  for (const StrategyRow& strategy : StrategyRows()) {
+    PSRING_ASSIGN_OR_RETURN(const UpdatePlan plan, PlanUpdates(options, strategy, row, steps));
+    absl::Status refused = CheckGroup(strategy, options);
+    if (refused.ok()) refused = CheckSyncBatchNorm(options, strategy);
+    if (refused.ok()) refused = CheckTables(options, strategy, plan.optimizer, model->parameters());
+    add(strategy.name, plan, refused);
   }
+  PSRING_ASSIGN_OR_RETURN(const StrategyRow replicas, FindStrategy("ring"));
+  PSRING_ASSIGN_OR_RETURN(const UpdatePlan stale, PlanUpdates(WithoutFlush(options), replicas, row, steps));
+  add(kWithoutFlush, stale, absl::OkStatus());
   std::vector<int64_t> bucket_elements;
   for (const Bucket& bucket : PlanBuckets(model->parameters(), BucketSizesOf(options))) {
     bucket_elements.push_back(static_cast<int64_t>(bucket.count));

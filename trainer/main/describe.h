@@ -19,8 +19,9 @@ std::string DescribeAsJson();
 // error that training would return, if all `world_size` workers are on this host.
 // {"samples", "test_samples", "parameters", "cuts": TrainableCuts, "cut_points": CutPoints, "device",
 //  "memory_bytes": of the rank that needs most, "free_bytes": of the device; 0: unknown,
-//  "updates": [{strategy, optimizer, lr, momentum, warnings: [...], refused}]}, an update for each strategy;
-//  `refused`: why its collectives are not available with --backend and --transport; else empty
+//  "updates": [{strategy, optimizer, lr, momentum, warnings: [...], refused}]}, an update for each strategy
+//  and one for programs without a flush (kWithoutFlush); `refused`: why its collectives are not available
+//  with --backend and --transport; else empty
 absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int world_size);
 
 }  // namespace psring

@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/cli/command_line.h"
 #include "common/cuda/cuda_device.h"
 #include "common/device/memory_limit.h"
@@ -121,12 +122,12 @@ absl::Status CheckSharing(const std::vector<std::string>& units, bool may_share)
   for (const auto& [unit, sharers] : ranks) {
     if (sharers.size() == 1 || may_share) continue;
     const size_t gpus = ranks.size();
-    return absl::FailedPreconditionError(
-        absl::StrCat("ranks ", absl::StrJoin(sharers, ", "), " would share a GPU: there ",
-                     gpus == 1 ? "is " : "are ", gpus, gpus == 1 ? " GPU" : " GPUs", " for ", units.size(),
-                     " ranks; start fewer, or give --oversubscribe (for functional tests only: timings are "
-                     "not meaningful) or "
-                     "--device cpu"));
+    return FailedPrecondition(
+        "ranks ", absl::StrJoin(sharers, ", "), " would share a GPU: there ", gpus == 1 ? "is " : "are ",
+        gpus, gpus == 1 ? " GPU" : " GPUs", " for ", units.size(),
+        " ranks; start fewer, or give --oversubscribe (for functional tests only: timings are "
+        "not meaningful) or "
+        "--device cpu");
   }
   return absl::OkStatus();
 }
@@ -138,10 +139,10 @@ absl::Status CheckSharingInProcess(const std::vector<std::string>& units, int ra
     const size_t process = rank / static_cast<size_t>(ranks_per_process);
     const auto [found, is_first] = first.insert({{process, units[rank]}, rank});
     if (is_first) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("ranks ", found->second, " and ", rank,
-                     " of one process share a GPU, which NCCL does not support; omit --ranks_per_process, or "
-                     "give --backend native"));
+    return FailedPrecondition(
+        "ranks ", found->second, " and ", rank,
+        " of one process share a GPU, which NCCL does not support; omit --ranks_per_process, or "
+        "give --backend native");
   }
   return absl::OkStatus();
 }
@@ -152,7 +153,7 @@ absl::StatusOr<MemoryUse> UseOfMemory(const std::string& own, const std::vector<
     const size_t space = one.rfind(' ');
     size_t bytes = 0;
     if (space == std::string::npos || !absl::SimpleAtoi(one.substr(space + 1), &bytes)) {
-      return absl::InternalError(absl::StrCat("a rank says '", one, "' about its memory"));
+      return Internal("a rank says '", one, "' about its memory");
     }
     if (one.substr(0, space) != own) continue;
     ++use.ranks;

@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/base/own_process.h"
 #include "common/device/task_limit.h"
 
@@ -59,7 +60,7 @@ absl::StatusOr<std::unique_ptr<OwnServers>> OwnServers::Start(
 absl::Status OwnServers::StartOne(const std::string& program, const std::vector<std::string>& arguments) {
   const std::vector<char*> argv = Pointers(program, arguments);
   int out[2];
-  if (pipe2(out, O_CLOEXEC) != 0) return absl::InternalError(absl::StrCat("pipe: ", strerror(errno)));
+  if (pipe2(out, O_CLOEXEC) != 0) return Internal("pipe: ", strerror(errno));
   const pid_t parent = getpid();
   // _Fork does not run gRPC's fork handlers. Only async-signal-safe calls follow until exec.
   const pid_t pid = _Fork();
@@ -75,7 +76,7 @@ absl::Status OwnServers::StartOne(const std::string& program, const std::vector<
   close(out[1]);
   if (pid < 0) {
     close(out[0]);
-    return absl::InternalError(absl::StrCat("fork: ", strerror(error), TaskLimitText(error)));
+    return Internal("fork: ", strerror(error), TaskLimitText(error));
   }
   servers_.push_back({pid, out[0]});
   return absl::OkStatus();
@@ -87,9 +88,9 @@ absl::Status OwnServers::WaitUntilServing(Server& server, MonotonicTime deadline
     pollfd waiting = {server.out_fd, POLLIN, 0};
     const int64_t left_ms = absl::ToInt64Milliseconds(deadline - MonotonicNow());
     if (left_ms <= 0) {
-      return absl::DeadlineExceededError(absl::StrCat(
-          "waited ", absl::FormatDuration(timeout),
-          " for the parameter server that this rank started (process ", server.pid, ") to serve"));
+      return DeadlineExceeded("waited ", absl::FormatDuration(timeout),
+                              " for the parameter server that this rank started (process ", server.pid,
+                              ") to serve");
     }
     if (poll(&waiting, 1, static_cast<int>(std::min<int64_t>(left_ms, 1000))) <= 0) continue;
     char bytes[512];
@@ -102,8 +103,8 @@ absl::Status OwnServers::WaitUntilServing(Server& server, MonotonicTime deadline
     int status = 0;
     waitpid(server.pid, &status, 0);
     server.pid = -1;
-    return absl::UnavailableError(absl::StrCat("the parameter server that this rank started ",
-                                               HowItEnded(status), " before it served"));
+    return Unavailable("the parameter server that this rank started ", HowItEnded(status),
+                       " before it served");
   }
   return absl::OkStatus();
 }
@@ -131,8 +132,8 @@ bool OwnServers::ReapUntil(MonotonicTime deadline, absl::Status& first_failure) 
 absl::Status OwnServers::WaitUntilDone(absl::Duration timeout) {
   absl::Status failure;
   if (ReapUntil(MonotonicNow() + timeout, failure)) return failure;
-  return absl::DeadlineExceededError(absl::StrCat(
-      "waited ", absl::FormatDuration(timeout), " for the parameter server that this rank started to exit"));
+  return DeadlineExceeded("waited ", absl::FormatDuration(timeout),
+                          " for the parameter server that this rank started to exit");
 }
 
 OwnServers::~OwnServers() {
@@ -151,7 +152,7 @@ absl::Status BecomeServer(const std::vector<std::string>& arguments) {
   const std::vector<char*> argv = Pointers(program, arguments);
   TakeAllSignals();
   execv(argv[0], argv.data());
-  return absl::InternalError(absl::StrCat("cannot become ", program, ": ", strerror(errno)));
+  return Internal("cannot become ", program, ": ", strerror(errno));
 }
 
 }  // namespace psring

@@ -2,13 +2,13 @@
 
 #include <pthread.h>
 
-#include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 
 namespace psring {
 namespace {
@@ -73,8 +73,7 @@ void RankThreads::Failed(int rank, const absl::Status& status) {
   if (first_.has_value()) return;
   first_ = {rank, status};
   give_up_at_ = MonotonicNow() + options_.patience;
-  options_.abort_others(rank,
-                        absl::Status(status.code(), absl::StrCat("rank ", rank, ": ", status.message())));
+  options_.abort_others(rank, Prefixed(status, "rank ", rank, ": "));
   changed_.NotifyAll();
 }
 

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/base/file_descriptor.h"
 #include "common/io/files.h"
 
@@ -47,8 +48,8 @@ absl::StatusOr<std::unique_ptr<RecordWriter>> RecordWriter::Open(const std::stri
   FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
   if (!file.valid()) return FileError("write", path);
   if (!Lock(file.get())) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "cannot write ", path, ": another run is writing it; give each run its own --record folder"));
+    return FailedPrecondition("cannot write ", path,
+                              ": another run is writing it; give each run its own --record folder");
   }
   // EINVAL: a pipe, which cannot be truncated.
   if (ftruncate(file.get(), 0) != 0 && errno != EINVAL) return FileError("write", path);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/io/checkpoint_folder.h"
 #include "common/io/files.h"
 #include "common/io/hash.h"
@@ -29,9 +30,7 @@ absl::StatusOr<std::optional<CheckpointBytes>> ReadResume(const TrainingOptions&
   }
   std::vector<std::string> notes;
   absl::StatusOr<CheckpointBytes> bytes = LoadCheckpoint(path, notes);
-  if (!bytes.ok()) {
-    return absl::Status(bytes.status().code(), absl::StrCat("--resume: ", bytes.status().message()));
-  }
+  PSRING_RETURN_IF_ERROR(Prefixed(bytes.status(), "--resume: "));
   for (const std::string& line : notes) note(line);
   return *std::move(bytes);
 }
@@ -90,8 +89,8 @@ absl::StatusOr<std::optional<CheckpointBytes>> ShareCheckpoint(const TrainingOpt
   if (!strategy.communicates() || ReplicaRanks(options) > 1) {
     PSRING_ASSIGN_OR_RETURN(bytes, ReadResume(options, [](const std::string&) {}));
     if (bytes.has_value() && bytes->position == first.substr(1)) return bytes;
-    return absl::FailedPreconditionError(
-        absl::StrCat("--resume: at ", options.resume, " this rank finds a different checkpoint than rank 0"));
+    return FailedPrecondition("--resume: at ", options.resume,
+                              " this rank finds a different checkpoint than rank 0");
   }
   return CheckpointBytes{.path = "rank 0's checkpoint",
                          .position = first.substr(1),

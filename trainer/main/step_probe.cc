@@ -8,10 +8,10 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/io/files.h"
 
 namespace psring {
@@ -74,10 +74,9 @@ absl::StatusOr<int64_t> InterfaceTxBytesOf(const std::string& proc_net_dev, cons
         absl::StrSplit(parts.second, absl::ByAnyChar(" \t"), absl::SkipEmpty());
     int64_t bytes = 0;
     if (fields.size() > kTxBytes && absl::SimpleAtoi(fields[kTxBytes], &bytes)) return bytes;
-    return absl::InternalError(absl::StrCat("/proc/net/dev has no count for ", interface));
+    return Internal("/proc/net/dev has no count for ", interface);
   }
-  return absl::NotFoundError(
-      absl::StrCat("no interface '", interface, "'; there are ", absl::StrJoin(names, ", ")));
+  return NotFound("no interface '", interface, "'; there are ", absl::StrJoin(names, ", "));
 }
 
 absl::StatusOr<int64_t> InterfaceTxBytes(const std::string& interface) {

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/base/own_process.h"
 
 namespace psring {
@@ -16,7 +16,7 @@ namespace {
 constexpr absl::Duration kGrace = absl::Seconds(2);
 
 absl::Status StoppedBy(int signal) {
-  return absl::CancelledError(absl::StrCat("stopped by ", signal == SIGINT ? "SIGINT" : "SIGTERM"));
+  return Cancelled("stopped by ", signal == SIGINT ? "SIGINT" : "SIGTERM");
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <functional>
 #include <map>
-#include <string>
 #include <thread>
 
 #include "absl/status/status.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/cli/command_line.h"
 #include "common/net/link_shaper.h"
 #include "trainer/main/resume.h"
@@ -76,7 +76,7 @@ absl::Status CheckTrainerFlags(const TrainerFlags& flags, int world_size) {
                        : flags.training.checkpoint_every > 0      ? "--checkpoint_every"
                                                                   : nullptr;
     if (flag != nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat(flag, " needs --checkpoint_dir DIR"));
+      return InvalidArgument(flag, " needs --checkpoint_dir DIR");
     }
   }
   if (flags.alone_for_all() && world_size > 1) {

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/own_process.h"
 #include "common/cli/command_line.h"
 #include "common/cuda/cuda_device.h"
@@ -55,9 +56,9 @@ void CountRanks(int each, RendezvousOptions& join) {
 absl::StatusOr<int> FindPushers(const TrainingOptions& training, const RendezvousOptions& join) {
   PSRING_ASSIGN_OR_RETURN(const int pushers, PushersOf(training, join.world_size, join.local_world_size));
   if (!training.local_aggregation || join.rank % join.local_world_size == join.local_rank) return pushers;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--local_aggregation needs consecutive ranks on each machine, but rank ", join.rank, " is number ",
-      join.local_rank, " of ", join.local_world_size, " on its machine; with mpirun, use --map-by slot"));
+  return InvalidArgument("--local_aggregation needs consecutive ranks on each machine, but rank ", join.rank,
+                         " is number ", join.local_rank, " of ", join.local_world_size,
+                         " on its machine; with mpirun, use --map-by slot");
 }
 
 // If no launcher starts servers, some processes start them or become servers.

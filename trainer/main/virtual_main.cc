@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <deque>
 #include <memory>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/cli/command_line.h"
 #include "common/io/files.h"
 #include "common/measure/arrivals.h"
@@ -30,8 +30,8 @@ struct RankRecords {
 // All workers are computed on the host.
 absl::StatusOr<std::unique_ptr<Device>> HostDevice(const std::string& spec) {
   if (spec == "auto" || spec == "cpu") return MakeCpuDevice();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--device ", spec, ": --clock virtual and --replay compute on the CPU; omit --device"));
+  return InvalidArgument("--device ", spec,
+                         ": --clock virtual and --replay compute on the CPU; omit --device");
 }
 
 }  // namespace
@@ -86,8 +86,7 @@ absl::Status ReplayFile(const TrainerFlags& flags) {
   PSRING_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(flags.replay, kMaxRecordBytes));
   const absl::StatusOr<Arrivals> arrivals = ArrivalsFromBytes(bytes);
   if (!arrivals.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--replay ", flags.replay, ": ", arrivals.status().message()));
+    return InvalidArgument("--replay ", flags.replay, ": ", arrivals.status().message());
   }
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, HostDevice(flags.training.device));
   PSRING_ASSIGN_OR_RETURN(const DataSplits data, DataOf(flags.training));

@@ -13,8 +13,7 @@
 #include "trainer/layers/sequence_axis.h"
 #include "trainer/models/model_stages.h"
 #include "trainer/pipeline/model_part.h"
-#include "trainer/pipeline/pipeline_executor.h"
-#include "trainer/pipeline/stage_updates.h"
+#include "trainer/pipeline/rank_plan.h"
 #include "trainer/pipeline/step_units.h"
 #include "trainer/pipeline/unit_passes.h"
 #include "trainer/programs/pipeline_flags.h"
@@ -62,12 +61,14 @@ absl::StatusOr<MemoryNeed> NeedOfModel(const TrainingOptions& options, const Str
 }
 
 // `options` with these numbers of ranks, and as many samples in a step.
-TrainingOptions Divided(TrainingOptions options, const std::string& strategy, int pp, int tp) {
-  options.micro_batches = options.micro_batches * pp * tp / (options.pp * options.tp);
+TrainingOptions Divided(TrainingOptions options, const std::string& strategy, int pp, int tp, int cp) {
+  options.micro_batches = options.micro_batches * pp * tp * cp / ReplicaRanks(options);
   if (pp != options.pp) options.cuts.clear();
+  if (cp != options.cp) options.rank_order.clear();
   options.strategy = strategy;
   options.pp = pp;
   options.tp = tp;
+  options.cp = cp;
   if (pp == 1) options.program = TrainingOptions().program;
   if (ReplicaRanks(options) == 1) options.rank_order.clear();
   return options;
@@ -79,6 +80,7 @@ std::string FlagsOf(const TrainingOptions& given, const TrainingOptions& layout)
   if (layout.strategy != given.strategy) flags.push_back(absl::StrCat("--strategy ", layout.strategy));
   if (layout.pp != given.pp) flags.push_back(absl::StrCat("--pp ", layout.pp));
   if (layout.tp != given.tp) flags.push_back(absl::StrCat("--tp ", layout.tp));
+  if (layout.cp != given.cp) flags.push_back(absl::StrCat("--cp ", layout.cp));
   if (layout.micro_batches != given.micro_batches) {
     flags.push_back(absl::StrCat("--micro_batches ", layout.micro_batches));
   }
@@ -86,6 +88,46 @@ std::string FlagsOf(const TrainingOptions& given, const TrainingOptions& layout)
   if (layout.program != given.program) flags.push_back(Tr("without $0", "--program"));
   if (layout.rank_order != given.rank_order) flags.push_back(Tr("without $0", "--rank_order"));
   return absl::StrJoin(flags, " ");
+}
+
+// Of a micro-batch, all stages together. Each boundary is passed by activations and by their gradient.
+double SentByStages(const TrainingOptions& options, const Model& model, const std::vector<LayerRange>& stages,
+                    DType type) {
+  double bytes = 0;
+  for (const LayerRange& stage : stages) {
+    bytes += model.SentBytes(stage, options.batch, options.recompute);
+    if (stage.first == 0) continue;
+    bytes += 2. * options.batch * static_cast<double>(model.BoundaryElements(stage.first) * SizeOf(type));
+  }
+  return bytes;
+}
+
+// Of tensors that the first and the last stage have a copy of.
+double TiedElements(const Model& model, const std::vector<LayerRange>& stages) {
+  const std::vector<ReadyRange> parameters = model.LayerParameters();
+  const auto uses = [&](const LayerRange& stage, const Tensor& tensor) {
+    for (size_t l = stage.first; l < stage.end; ++l) {
+      const ReadyRange& own = parameters[l];
+      if (own.first <= tensor.first && tensor.first < own.first + own.count) return true;
+    }
+    return false;
+  };
+  size_t elements = 0;
+  for (const Tensor& tensor : model.parameters().tensors()) {
+    const bool is_tied = stages.size() > 1 && uses(stages.front(), tensor) && uses(stages.back(), tensor);
+    elements += is_tied ? tensor.space : 0;
+  }
+  return static_cast<double>(elements);
+}
+
+// The elements that a rank sends in an update, as a part of its gradient's. `replicas`: that add it up.
+double GradientPart(const TrainingOptions& options, const StrategyRow& strategy, int replicas) {
+  const double wire = options.wire == "float32" ? 1 : .5;
+  if (strategy.has_parameters_on_servers()) return wire;
+  if (!strategy.uses_group) return 0;
+  return 2 * (1 - 1. / replicas) * strategy.exchanges_per_step() *
+         strategy.SentPart(wire, options.micro_batches, options.reshard == "forward",
+                           strategy.SplitOf(replicas, options.dp_shard));
 }
 
 struct Candidate {
@@ -142,14 +184,14 @@ StateOnRank StateOf(const StrategyRow& strategy, const OptimizerConfig& optimize
 
 absl::Status AddStages(const NamedProgram& program, const PipelinePlace& place,
                        const TrainingOptions& options, StateOnRank& state) {
-  PSRING_ASSIGN_OR_RETURN(state.slots,
-                          SlotsOf(program, place, options.micro_batches, options.copy_streams == 1));
+  PSRING_ASSIGN_OR_RETURN(const RankPlans plans,
+                          PlansOfRank(program, place, ModelCut::WholeStages(place.stages()),
+                                      options.micro_batches, {.one_copy_stream = options.copy_streams == 1}));
+  state.slots = plans.slots();
   state.divides_backward = program.row.divides_backward;
-  PSRING_ASSIGN_OR_RETURN(const std::optional<StageVersions> versions,
-                          VersionsOf(program, place, options.micro_batches));
-  if (!versions.has_value()) return absl::OkStatus();
-  state.older_versions = versions->older();
-  state.updates = versions->updates();
+  if (!plans.versions.has_value()) return absl::OkStatus();
+  state.older_versions = plans.versions->older();
+  state.updates = plans.versions->updates();
   return absl::OkStatus();
 }
 
@@ -180,31 +222,32 @@ absl::StatusOr<MemoryNeed> MostNeeded(const TrainingOptions& options, const Stra
   return most;
 }
 
-double SentInStep(const TrainingOptions& options, const StrategyRow& strategy, int workers,
-                  const Model& model) {
-  const double replicas = workers / ReplicaRanks(options) * options.cp, pp = options.pp, tp = options.tp;
-  const double parameters = static_cast<double>(model.parameters().count()) / pp / tp;
-  double elements = 2 * (replicas - 1) / replicas * parameters *
-                    strategy.SentPart(1, options.micro_batches, options.reshard == "forward",
-                                      strategy.SplitOf(static_cast<int>(replicas), options.dp_shard));
-  double boundaries = 0;
-  for (const size_t layer : model.CutPoints())
-    boundaries += static_cast<double>(model.BoundaryElements(layer));
-  const double samples = static_cast<double>(options.batch) * options.micro_batches;
-  // A stage sends its output and the gradient of its input; each half block has a boundary, of which the
-  // shares add the output in forward and the gradient in backward.
-  const double cuts = static_cast<double>(std::max<size_t>(1, model.CutPoints().size()));
-  if (pp > 1) elements += 2 * samples * boundaries / cuts;
-  elements += 2 * samples * boundaries / pp * 2 * (tp - 1) / tp;
-  return sizeof(float) * elements;
+absl::StatusOr<double> SentInStep(const TrainingOptions& options, const StrategyRow& strategy,
+                                  const MemoryQuestion& question) {
+  const MakeModel make = MakerOf(options, question);
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
+                          make({.ranks = options.tp, .divides_rows = options.sequence_parallel}));
+  std::vector<size_t> cuts;
+  if (options.pp > 1) {
+    PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindPipelineProgram(options.program));
+    PSRING_ASSIGN_OR_RETURN(cuts, CutsOf(options, make, options.pp * program.chunks));
+  }
+  PSRING_ASSIGN_OR_RETURN(const std::vector<LayerRange> stages, StagesBetween(*model, cuts));
+  const int replicas = question.workers / ReplicaRanks(options) * options.cp;
+  const double tied = TiedElements(*model, stages),
+               gradients = static_cast<double>(model->parameters().count()) + tied;
+  const double bytes =
+      SentByStages(options, *model, stages, question.ops.activations()) * options.micro_batches +
+      sizeof(float) * UpdatesOfStep(options) *
+          (2 * tied + GradientPart(options, strategy, replicas) * gradients);
+  return bytes / options.pp;
 }
 
 std::vector<std::string> LayoutsThatFit(
     const TrainingOptions& options, const MemoryQuestion& question, size_t bytes,
     const std::function<absl::Status(const TrainingOptions&, const StrategyRow&)>& check) {
   constexpr size_t kMaxShown = 3;
-  const absl::StatusOr<std::unique_ptr<Model>> whole = MakerOf(options, question)({});
-  if (!whole.ok()) return {};
+  constexpr int kMinPositions = 1024;  // of a rank: shorter sequences have small activations
   std::vector<Candidate> candidates;
   StrategyTable strategies;  // the user's, and those that shard the state of the model
   if (absl::StatusOr<StrategyRow> own = FindStrategy(options.strategy); own.ok()) {
@@ -213,16 +256,22 @@ std::vector<std::string> LayoutsThatFit(
   for (const StrategyRow& row : StrategyRows()) {
     if (row.shards_updates && row.name != options.strategy) strategies.push_back(row);
   }
-  for (const StrategyRow& strategy : strategies) {
-    for (int pp = 1; pp <= question.workers; ++pp) {
-      if (question.workers % pp != 0) continue;
-      for (int tp = 1; tp <= question.workers / pp; ++tp) {
-        const int before = options.pp * options.tp;
-        if (question.workers / pp % tp != 0 || options.micro_batches * pp * tp % before != 0) continue;
-        const TrainingOptions divided = Divided(options, strategy.name, pp, tp);
-        if (divided == options || (strategy.shards_updates && pp * tp == question.workers)) continue;
-        if (!check(divided, strategy).ok()) continue;
-        candidates.push_back({divided, strategy, SentInStep(divided, strategy, question.workers, **whole)});
+  const auto add = [&](const StrategyRow& strategy, int pp, int tp, int cp) {
+    const int before = ReplicaRanks(options);
+    if (question.workers / pp % tp != 0 || options.micro_batches * pp * tp * cp % before != 0) return;
+    const TrainingOptions divided = Divided(options, strategy.name, pp, tp, cp);
+    if (divided == options || (strategy.shards_updates && pp * tp == question.workers)) return;
+    if (!check(divided, strategy).ok()) return;
+    const absl::StatusOr<double> sent = SentInStep(divided, strategy, question);
+    if (sent.ok()) candidates.push_back({divided, strategy, *sent});
+  };
+  for (int cp = options.cp; cp <= question.workers; cp += options.cp) {
+    if (cp > options.cp && question.samples.labels / cp < kMinPositions) break;
+    for (const StrategyRow& strategy : strategies) {
+      for (int pp = 1; pp <= question.workers; ++pp) {
+        for (int tp = 1; question.workers % pp == 0 && tp <= question.workers / pp; ++tp) {
+          add(strategy, pp, tp, cp);
+        }
       }
     }
   }

@@ -62,16 +62,18 @@ struct MemoryQuestion {
 absl::StatusOr<MemoryNeed> MostNeeded(const TrainingOptions& options, const StrategyRow& strategy,
                                       const MemoryQuestion& question);
 
-// The bytes that a rank sends in a step, float32: gradients and weights to its replicas, activations and
-// their gradients to other stages, and sums of a replica's shares, two for each half block; not what
-// attention exchanges with --cp. `model`: whole, or with --cp for a rank's positions.
-double SentInStep(const TrainingOptions& options, const StrategyRow& strategy, int workers,
-                  const Model& model);
+// The payload that a rank sends in a step, on average over the ranks, in bytes: gradients and weights to its
+// replicas or to servers (of fsdp the most: StrategyRow::SentPart), activations and their gradients to other
+// stages, and what layers send to the ranks that divide matrices, tokens and sequences. Not the loss, the
+// norm, and statistics of BatchNorm. Stages are those of MostNeeded, whose errors it has.
+absl::StatusOr<double> SentInStep(const TrainingOptions& options, const StrategyRow& strategy,
+                                  const MemoryQuestion& question);
 
 // With the global batch of `options`, the layouts of the workers, in the order of SentInStep, at most three,
-// of which every rank needs at most `bytes`: with zero1, zero2 or fsdp, stages, divided matrices, or several
-// of these. `check`: whether a training with these options would be accepted. In flags, such as "--strategy
-// fsdp (12.0 MiB per worker)" or "--pp 2 --micro_batches 2 (15.5 MiB per worker, ...)".
+// of which every rank needs at most `bytes`: with zero1, zero2 or fsdp, stages, divided matrices, more ranks
+// that divide sequences (of which each keeps at least 1,024 positions), or several of these. `check`: whether
+// a training with these options would be accepted. In flags, such as "--strategy fsdp (12.0 MiB per worker)"
+// or "--pp 2 --micro_batches 2 (15.5 MiB per worker, ...)".
 std::vector<std::string> LayoutsThatFit(
     const TrainingOptions& options, const MemoryQuestion& question, size_t bytes,
     const std::function<absl::Status(const TrainingOptions&, const StrategyRow&)>& check);

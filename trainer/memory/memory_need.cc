@@ -8,6 +8,7 @@
 #include "common/device/counting_device.h"
 #include "common/text/translate.h"
 #include "common/text/units.h"
+#include "trainer/layers/tensor_axis.h"
 #include "trainer/models/batch_memory.h"
 
 namespace psring {
@@ -35,7 +36,7 @@ absl::StatusOr<MemoryNeed> MemoryNeedOf(const TrainingOptions& options, const Mo
   need.recompute_saves = divides ? 0 : on_rank.slots * (all.bytes() - unit_inputs.bytes());
   PSRING_RETURN_IF_ERROR(BatchMemory::Create(samples, max_batch, batch).status());
   need.batch = on_rank.slots * (batch.bytes() + (need.recomputes ? unit_inputs : all).bytes()) +
-               model.PieceBytes(max_batch) + model.ExchangeBytes(max_batch);
+               TensorAxis::ReservedBytes(model.PieceBytes(max_batch)) + model.ExchangeBytes(max_batch);
   const size_t parameters = model.parameters().count();
   const size_t gradients =
       1 + (options.reference_workers > 1 ? 1 : 0) + (options.micro_batches > on_rank.updates ? 1 : 0);

@@ -75,7 +75,7 @@ Batch BatchMemory::TakePrefetched(Stream& stream) {
   return OfSize(static_cast<int>(prefetched_.size()));
 }
 
-absl::StatusOr<Batch> BatchMemory::Load(const GatheredBatch& gathered, Stream& stream) {
+absl::StatusOr<Batch> BatchMemory::Load(const Batch& gathered, Stream& stream) {
   PSRING_RETURN_IF_ERROR(uploaded_.Wait(MonotonicNow() + kStuck));
   for (size_t i = 0; i < tensors_.size() && gathered.size > 0; ++i) {
     std::memcpy(tensors_[i].on_host(), i < host_inputs_.size() ? gathered.inputs[i] : gathered.labels,

@@ -29,7 +29,7 @@ class BatchMemory {
   absl::StatusOr<Batch> Load(const Dataset& data, const std::vector<int64_t>& indices, Stream& stream);
 
   // The same of samples that are already in host memory.
-  absl::StatusOr<Batch> Load(const GatheredBatch& gathered, Stream& stream);
+  absl::StatusOr<Batch> Load(const Batch& gathered, Stream& stream);
 
   size_t bytes() const;  // of the device's memory
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/text/translate.h"
 #include "trainer/layers/layers.h"
 #include "trainer/models/network.h"
@@ -17,8 +18,8 @@ constexpr float kDeviation = .02f;  // of initial weights
 absl::Status Check(const ModelSize& size, const TensorPlace& place, const SequencePlace& sequence,
                    const SampleSpec& samples, const Ops& ops) {
   if (size.width % size.heads != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("--width ", size.width, " is not a multiple of --heads ",
-                                                   size.heads, "; choose another of them"));
+    return InvalidArgument("--width ", size.width, " is not a multiple of --heads ", size.heads,
+                           "; choose another of them");
   }
   if (samples.inputs.size() != 1 || samples.inputs[0].kind != TensorKind::kTokens) {
     return absl::InvalidArgumentError("the model reads texts; use --data text or --data tokens");

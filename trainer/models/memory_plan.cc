@@ -98,14 +98,14 @@ GradientPlan PlanGradients(int inputs, absl::Span<const LayerPlace> layers, cons
 }
 
 ActivationPlan PlanActivations(const std::vector<size_t>& inputs, absl::Span<const LayerPlace> layers,
-                               const std::vector<size_t>& pieces, absl::Span<const Unit> units, size_t batch,
-                               DType type) {
+                               const std::vector<size_t>& pieces, absl::Span<const LayerRange> units,
+                               size_t batch, DType type) {
   const auto bytes_of = [&](size_t elements) { return batch * elements * SizeOf(type); };
   const auto kept_by = [&](size_t l) {
     return layers[l].traits->kept_once + batch * layers[l].traits->kept_bytes;
   };
   std::vector<bool> computed_again(layers.size());
-  for (const Unit& unit : units) {
+  for (const LayerRange& unit : units) {
     for (size_t l = unit.first; l + 1 < unit.end; ++l) computed_again[l] = true;
   }
   const auto keeps_again = [&](size_t l) { return computed_again[l] && layers[l].traits->kept_once == 0; };
@@ -124,7 +124,7 @@ ActivationPlan PlanActivations(const std::vector<size_t>& inputs, absl::Span<con
     plan.kept.push_back(keeps_again(l) ? kNowhere : own.Place(kept_by(l)));
   }
   plan.bytes = own.end();
-  for (const Unit& unit : units) {
+  for (const LayerRange& unit : units) {
     Region shared(own.end());
     for (size_t l = unit.first; l + 1 < unit.end; ++l) {
       plan.values[inputs.size() + l] = shared.Place(bytes_of(layers[l].traits->outputs));

@@ -43,12 +43,6 @@ struct StageBounds {
 GradientPlan PlanGradients(int inputs, absl::Span<const LayerPlace> layers, const StageBounds& bounds = {},
                            bool for_weights = false);
 
-// Layers [first, end) of a network, such as a transformer block. Layers outside read only the last one's
-// output.
-struct Unit {
-  size_t first, end;
-};
-
 struct ActivationPlan {
   static constexpr size_t kNowhere = SIZE_MAX;
 
@@ -62,11 +56,11 @@ struct ActivationPlan {
 // For `batch` samples of `type`. `inputs`: elements of each input of the network; 0: kNowhere. `pieces`:
 // elements.
 //
-// All `units` use the same memory for what backward can compute again from their inputs: the values of all
-// layers but the last, and what these layers keep, unless it is of the batch as a whole
-// (LayerTraits::kept_once). Everything else has memory of its own.
+// `units`: layers outside read only the output of a unit's last one. All use the same memory for what
+// backward can compute again from their inputs: the values of all layers but the last, and what these layers
+// keep, unless it is of the batch as a whole (LayerTraits::kept_once). Everything else has memory of its own.
 ActivationPlan PlanActivations(const std::vector<size_t>& inputs, absl::Span<const LayerPlace> layers,
-                               const std::vector<size_t>& pieces, absl::Span<const Unit> units, size_t batch,
-                               DType type);
+                               const std::vector<size_t>& pieces, absl::Span<const LayerRange> units,
+                               size_t batch, DType type);
 
 }  // namespace psring

@@ -1,7 +1,6 @@
 // A network whose weights and gradients are two flat buffers.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -23,13 +22,6 @@ namespace psring {
 
 struct SequencePlace;
 struct TensorPlace;
-
-// A batch on the device.
-struct Batch {
-  int size = 0;                                           // samples
-  std::array<const void*, kMaxSampleInputs> inputs = {};  // by SampleSpec::inputs, each [size][shape]
-  const int32_t* labels = nullptr;                        // [size][SampleSpec::labels]
-};
 
 struct BatchScore {
   double loss_sum = 0;  // over all predictions
@@ -56,6 +48,8 @@ struct ModelState {
   // Of the samples of this batch (sampler.h), on the host, until backward has run; null: nothing is dropped.
   const uint64_t* sample_seeds = nullptr;
   BackwardPart part = BackwardPart::kBoth;  // else of activations with Keep::kForWeights
+  // The unit may have waited for weights that were gathered, or for memory: what a timer replaces begins now.
+  bool after_wait = false;
 };
 
 // What forward leaves for backward.
@@ -76,11 +70,6 @@ struct Activations {
   std::vector<Activations> replicas = {};         // those of the replicas of data-parallel
 
   size_t bytes() const { return memory.bytes(); }  // without the replicas'
-};
-
-// Consecutive layers [first, end) of a model, such as a unit of a training step.
-struct LayerRange {
-  size_t first = 0, end = 0;
 };
 
 // What a stage of a pipeline exchanges with its neighbours of the samples of one batch: views of its
@@ -128,6 +117,12 @@ class Model {
   virtual size_t PieceBytes(int /*max_batch*/) const { return 0; }
   // The same of a SequenceAxis.
   virtual size_t ExchangeBytes(int /*max_batch*/) const { return 0; }
+  // The bytes that forward, loss and backward of a batch send over these axes, of a stage with these layers
+  // of the whole model: on average over an axis' ranks. `recomputes`: of Keep::kUnitInputs.
+  virtual double SentBytes(LayerRange /*stage*/, int /*batch*/, bool /*recomputes*/) const { return 0; }
+  // By layer: whether ranks that divide sequences exchange something in it, as in attention, where a position
+  // needs those before it.
+  virtual std::vector<bool> ExchangingLayers() const { return std::vector<bool>(layers()); }
   // With less memory for kUnitInputs if the model has several units. Results are the same, bit for bit.
   virtual absl::StatusOr<Activations> NewActivations(int max_batch, Keep keep, Device& device) const = 0;
 

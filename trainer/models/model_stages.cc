@@ -4,11 +4,10 @@
 #include <cstddef>
 #include <map>
 #include <string>
-#include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "trainer/programs/cuts.h"
 
 namespace psring {
@@ -40,8 +39,8 @@ absl::Status CheckStages(const Model& model, const std::vector<LayerRange>& stag
     free = stage.end;
   }
   if (fit) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the stages of this model are increasing and begin and end at the layers ", absl::StrJoin(ends, ", ")));
+  return InvalidArgument("the stages of this model are increasing and begin and end at the layers ",
+                         absl::StrJoin(ends, ", "));
 }
 
 absl::StatusOr<std::vector<LayerRange>> StagesBetween(const Model& model, const std::vector<size_t>& cuts) {
@@ -83,9 +82,9 @@ absl::StatusOr<LayoutPart> PartOf(const std::vector<Tensor>& whole, const std::v
     const bool is_part =
         found != by_name.end() && tensor.is_part() && found->second->count == tensor.whole_count();
     if (!is_equal && !is_part) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "tensor ", tensor.name, ", of shape [", absl::StrJoin(tensor.shape, ", "), "], is not in ",
-          found == by_name.end() ? "the whole model" : "this shape in the whole model"));
+      return InvalidArgument("tensor ", tensor.name, ", of shape [", absl::StrJoin(tensor.shape, ", "),
+                             "], is not in ",
+                             found == by_name.end() ? "the whole model" : "this shape in the whole model");
     }
     if (is_equal) {
       ranges.whole.push_back({found->second->first, tensor.count});

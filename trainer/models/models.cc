@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "trainer/layers/layers.h"
 #include "trainer/models/model.h"
 #include "trainer/models/network.h"
@@ -14,8 +15,7 @@ namespace {
 // The shape of the pictures that model `name` reads. InvalidArgument: the samples are not pictures.
 absl::StatusOr<ImageShape> PicturesOf(const SampleSpec& samples, const char* name) {
   if (samples.inputs.size() != 1 || samples.inputs[0].kind != TensorKind::kPicture) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the model ", name, " reads pictures; choose other --data, or another --model"));
+    return InvalidArgument("the model ", name, " reads pictures; choose other --data, or another --model");
   }
   const std::vector<int>& shape = samples.inputs[0].shape;
   return ImageShape{.height = shape[0], .width = shape[1], .channels = shape[2]};
@@ -58,8 +58,8 @@ absl::StatusOr<std::unique_ptr<Model>> MakeCnn(const SampleSpec& samples, Ops& o
                         .activation = Activation::kRelu};
   const PoolShape pool{.height = conv2.out_height(), .width = conv2.out_width(), .channels = 64};
   if (pool.height < 2 || pool.width < 2 || pool.height % 2 != 0 || pool.width % 2 != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the cnn needs images of even size, 6x6 at least; these are ", image.height, "x", image.width));
+    return InvalidArgument("the cnn needs images of even size, 6x6 at least; these are ", image.height, "x",
+                           image.width);
   }
   const ImageShape pooled{.height = pool.height / 2, .width = pool.width / 2, .channels = pool.channels};
   Network::Builder network(samples);
@@ -113,8 +113,8 @@ absl::StatusOr<ModelRow::Make> MakerOfPart(const ModelRow& row, double dropout, 
       return make_part(row.size, dropout, place, sequence);
     }
   }
-  return absl::InvalidArgumentError(absl::StrCat("the ", sequence.divides() ? "sequences" : "matrices",
-                                                 " of the model ", row.name, " cannot be divided"));
+  return InvalidArgument("the ", sequence.divides() ? "sequences" : "matrices", " of the model ", row.name,
+                         " cannot be divided");
 }
 
 absl::StatusOr<ModelRow::Make> MakerOfPart(const ModelRow& row, double dropout, const TensorPlace& place) {

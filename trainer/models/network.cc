@@ -46,8 +46,17 @@ void Network::Builder::AddUnit(const std::function<void()>& add) {
 std::unique_ptr<Model> Network::Builder::Build(Ops& ops) {
   const size_t layers = layers_.size();
   PSRING_CHECK(places_.back().traits->outputs == size_t{1} * samples_.labels * classes_);
-  for (const Unit& unit : units_) {
+  const auto reads = [](int value) {
+    return [value](const LayerPlace& layer) { return std::ranges::count(layer.inputs, value) > 0; };
+  };
+  for (const LayerPlace& place : places_) {
+    if (!place.traits->replaces_x) continue;
+    PSRING_CHECK(place.inputs.size() == 1 && place.inputs[0] >= static_cast<int>(samples_.inputs.size()));
+    PSRING_CHECK(std::ranges::count_if(places_, reads(place.inputs[0])) == 1);
+  }
+  for (const LayerRange& unit : units_) {
     PSRING_CHECK(unit.end < layers);  // the gradient of the network's output is in its place
+    PSRING_CHECK(!places_[unit.end - 1].traits->replaces_x);  // what is computed again is its input
     const int inner = places_[unit.first].output, output = places_[unit.end - 1].output;
     for (size_t l = unit.end; l < layers; ++l) {
       for (const int value : places_[l].inputs) PSRING_CHECK(value < inner || value >= output);
@@ -86,7 +95,7 @@ Network::Stage Network::StageOf(const LayerRange& range) const {
     place.output -= before;
   }
   // A unit that is cut becomes two: only one value crosses the cut.
-  for (const Unit& unit : whole_.units_) {
+  for (const LayerRange& unit : whole_.units_) {
     const size_t first = std::max(unit.first, range.first), end = std::min(unit.end, range.end);
     if (first < end) stage.units.push_back({first - range.first, end - range.first});
   }
@@ -152,7 +161,8 @@ std::vector<ReadyRange> Network::LayerParameters() const {
 std::vector<LayerRange> Network::RecomputedUnits() const {
   std::vector<LayerRange> units;
   for (const Stage& stage : stages_) {
-    for (const Unit& unit : stage.units) units.push_back({stage.first + unit.first, stage.first + unit.end});
+    for (const LayerRange& unit : stage.units)
+      units.push_back({stage.first + unit.first, stage.first + unit.end});
   }
   return units;
 }
@@ -199,9 +209,39 @@ size_t Network::PieceBytes(int max_batch) const {
 }
 
 size_t Network::ExchangeBytes(int max_batch) const {
-  size_t elements = 0;  // of a sample
-  for (const PlacedLayer& layer : layers_) elements = std::max(elements, layer.layer->traits().exchanged);
-  return elements * static_cast<size_t>(max_batch) * sizeof(float);
+  size_t bytes = 0;
+  for (const PlacedLayer& layer : layers_) {
+    const LayerTraits& traits = layer.layer->traits();
+    bytes = std::max({bytes, traits.exchanged_once,
+                      traits.exchanged * static_cast<size_t>(max_batch) * SizeOf(ops_.activations())});
+  }
+  return bytes;
+}
+
+double Network::SentBytes(LayerRange stage, int batch, bool recomputes) const {
+  const auto sends = [this](size_t l) -> const AxisTraffic& { return layers_[l].layer->traits().sends; };
+  double elements = 0, floats = 0;
+  for (size_t l = stage.first; l < stage.end; ++l) {
+    elements += sends(l).forward + sends(l).backward;
+    floats += sends(l).of_batch;
+  }
+  std::vector<LayerRange> units;
+  for (const LayerRange& unit : RecomputedUnits()) {
+    const size_t first = std::max(unit.first, stage.first), end = std::min(unit.end, stage.end);
+    if (first < end) units.push_back({first, end});
+  }
+  for (size_t u = 0; recomputes && u + 1 < units.size(); ++u) {
+    for (size_t l = units[u].first; l + 1 < units[u].end; ++l) elements += sends(l).forward;
+  }
+  if (stage.end == layers_.size() && whole_.loss_.has_value())
+    floats += whole_.loss_->SentFor(batch * whole_.samples_.labels);
+  return batch * elements * static_cast<double>(SizeOf(ops_.activations())) + floats * sizeof(float);
+}
+
+std::vector<bool> Network::ExchangingLayers() const {
+  std::vector<bool> exchanging;
+  for (const PlacedLayer& layer : layers_) exchanging.push_back(layer.layer->traits().exchanged > 0);
+  return exchanging;
 }
 
 absl::StatusOr<Activations> Network::NewActivations(int max_batch, Keep keep, Device& device) const {
@@ -220,8 +260,8 @@ absl::StatusOr<Activations> Network::NewActivations(int max_batch, Keep keep, De
       if (type == DType::kFloat32 || !IsFloat(whole_.samples_.inputs[i].kind)) inputs[i] = 0;
     }
     plans.push_back(PlanActivations(inputs, stage.places, gradients_of(stage).pieces,
-                                    keep == Keep::kUnitInputs ? stage.units : std::vector<Unit>(), batch,
-                                    type));
+                                    keep == Keep::kUnitInputs ? stage.units : std::vector<LayerRange>(),
+                                    batch, type));
     bytes += plans.back().bytes;
   }
   Activations made{.max_batch = max_batch, .keep = keep};
@@ -283,6 +323,7 @@ LayerPass Network::PassOf(size_t l, const ModelState& state, const Batch& batch,
       pass.x[i] = {batch.inputs[v], size * stage.inputs[v]};
     }
     pass.dx[i] = of_batch(activations.gradients, place.inputs[i]);
+    if (place.traits->replaces_x) pass.replaced = of_batch(activations.values, place.inputs[i]);
   }
   return pass;
 }

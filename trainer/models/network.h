@@ -4,7 +4,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "trainer/layers/layer.h"
@@ -49,7 +48,7 @@ class Network : public Model {
     ParameterLayout layout_;
     std::vector<std::unique_ptr<Layer>> layers_;
     std::vector<LayerPlace> places_;
-    std::vector<Unit> units_;
+    std::vector<LayerRange> units_;
   };
 
   const ParameterLayout& parameters() const override { return layout_; }
@@ -62,6 +61,8 @@ class Network : public Model {
   void DrawWeights(uint64_t seed, const TakeWeights& take) const override;
   size_t PieceBytes(int max_batch) const override;
   size_t ExchangeBytes(int max_batch) const override;
+  double SentBytes(LayerRange stage, int batch, bool recomputes) const override;
+  std::vector<bool> ExchangingLayers() const override;
   absl::StatusOr<Activations> NewActivations(int max_batch, Keep keep, Device& device) const override;
   absl::StatusOr<Span> ForwardUnit(LayerRange unit, const ModelState& state, const Batch& batch,
                                    Activations& activations, Stream& stream) override;
@@ -83,7 +84,7 @@ class Network : public Model {
     // Values are numbered within the stage, its inputs first, and layers of units from its first one.
     std::vector<size_t> inputs = {};  // elements: of the samples' inputs, or of the stage's
     std::vector<LayerPlace> places = {};
-    std::vector<Unit> units = {};
+    std::vector<LayerRange> units = {};
     GradientPlan plan = {}, plan_for_weights = {};  // the second for Keep::kForWeights
 
     size_t values() const { return inputs.size() + places.size(); }

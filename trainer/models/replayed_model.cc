@@ -10,9 +10,9 @@
 #include <tuple>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/measure/trace.h"
 #include "common/text/translate.h"
 #include "trainer/data/data.h"
@@ -48,9 +48,9 @@ absl::Status CheckUnits(const ModelRow& row) {
         "them");
   }
   if (row.has_units) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--recompute is for models that consist of blocks (",
-      ModelsThat([](const ModelRow& other) { return other.has_units; }), "); omit it for ", row.name));
+  return InvalidArgument("--recompute is for models that consist of blocks (",
+                         ModelsThat([](const ModelRow& other) { return other.has_units; }), "); omit it for ",
+                         row.name);
 }
 
 int64_t Nanos(double ms) { return std::llround(1e6 * ms); }
@@ -58,9 +58,8 @@ int64_t Nanos(double ms) { return std::llround(1e6 * ms); }
 absl::StatusOr<DataSplits> SamplesOf(const TrainingOptions& options) {
   PSRING_ASSIGN_OR_RETURN(const ModelRow row, ModelOf(options));
   if (row.size.context == ModelSize::kFixed && options.reads_text()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--data ", options.data, ": the model ", row.name,
-                     " reads pictures; choose other data, or --model gpt-nano"));
+    return InvalidArgument("--data ", options.data, ": the model ", row.name,
+                           " reads pictures; choose other data, or --model gpt-nano");
   }
   return LoadData({.name = options.data,
                    .dir = options.data_dir,
@@ -125,13 +124,15 @@ class ReplayedModel : public Model {
   }
 
   // Layers take the same share of forward as of backward, if that takes any time.
-  absl::StatusOr<Span> ForwardUnit(LayerRange unit, const ModelState&, const Batch&, Activations&,
+  absl::StatusOr<Span> ForwardUnit(LayerRange unit, const ModelState& state, const Batch&, Activations&,
                                    Stream& stream) override {
     for (const Stage& stage : stages_) {
       const size_t first = std::max(unit.first, stage.first), end = std::min(unit.end, stage.end());
       if (first >= end) continue;
-      const double until_ms = ForwardMs({stage.whole.first, stage.whole.first + end - stage.first});
-      stream.Run([this, begins = first == stage.first, until_ms] {
+      const size_t from = state.after_wait ? first : stage.first;  // where the timer begins
+      const double until_ms =
+          ForwardMs({stage.whole.first + from - stage.first, stage.whole.first + end - stage.first});
+      stream.Run([this, begins = first == from, until_ms] {
         // The kernel's default timer slack adds up to 50 us to every wait.
         prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
         if (begins) begin_ns_ = MonotonicNanos();
@@ -151,9 +152,11 @@ class ReplayedModel : public Model {
     samples_ = static_cast<float>(batch.size);
     for (size_t l = unit.end; l-- > unit.first;) {
       const auto stage = std::ranges::find_if(stages_, [&](const Stage& one) { return l < one.end(); });
-      const size_t whole = stage->whole.first + l - stage->first;
-      const double until_ms = share * (DoneMs(whole) - DoneMs(stage->whole.end));
-      stream.Run([this, begins = l + 1 == stage->end(), until_ms] {
+      const auto in_whole = [&](size_t layer) { return stage->whole.first + layer - stage->first; };
+      const size_t from = state.after_wait ? std::min(unit.end, stage->end()) : stage->end(),
+                   whole = in_whole(l);
+      const double until_ms = share * (DoneMs(whole) - DoneMs(in_whole(from)));
+      stream.Run([this, begins = l + 1 == from, until_ms] {
         if (begins) begin_ns_ = MonotonicNanos();
         SleepUntil(begin_ns_ + Nanos(until_ms));
         return absl::OkStatus();
@@ -247,8 +250,7 @@ absl::StatusOr<ModelRow> ModelOf(const TrainingOptions& options, const ModelTabl
                                             {"--context", options.context, &row.size.context}}) {
       if (given == 0) continue;
       if (*size == ModelSize::kFixed) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(flag, " is not a size of the model ", row.name, "; omit it"));
+        return InvalidArgument(flag, " is not a size of the model ", row.name, "; omit it");
       }
       *size = given;
     }

@@ -26,8 +26,9 @@ inline Keep KeepOf(const TrainingOptions& options) {
 absl::StatusOr<DataSplits> DataOf(const TrainingOptions& options);
 
 // Forward waits for forward_ms. Backward writes one value of each tensor at its time, and ends after
-// backward_ms. Times are absolute, so that delays do not add up. The rest of the gradient, the
-// initial weights and the loss are 0. A stage of it takes the time of its layers.
+// backward_ms. Times are absolute, so that delays do not add up, except of a unit that may
+// have waited (ModelState::after_wait). The rest of the gradient, the initial weights and the loss are 0. A
+// stage of it takes the time of its layers.
 std::unique_ptr<Model> MakeReplayedModel(const Workload& workload);
 
 }  // namespace psring

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "common/base/check.h"
+#include "common/base/errors.h"
 #include "trainer/layers/layers.h"
 #include "trainer/models/network.h"
 #include "trainer/models/networks.h"
@@ -90,9 +90,9 @@ absl::StatusOr<std::unique_ptr<Model>> MakeResNet(const Architecture& net, const
   }
   // oneDNN 2.6's AVX2 convolutions write beyond pictures whose channels do not fill vectors.
   if (size.width % 16 != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("--width ", size.width,
-                                                   ": the channels of a residual network's first stage are a "
-                                                   "multiple of 16, such as 16, 32 or 64"));
+    return InvalidArgument("--width ", size.width,
+                           ": the channels of a residual network's first stage are a "
+                           "multiple of 16, such as 16, 32 or 64");
   }
   if (ops.families().batch_norm == nullptr) {
     return absl::UnimplementedError("residual networks compute on CPUs only so far; use --device cpu");

@@ -8,7 +8,7 @@
 namespace psring {
 namespace {
 
-constexpr int kSharedSteps = 4;
+constexpr int64_t kMaxSharedSteps = 4;
 
 bool IsKnown(const MessageEnds& ends) { return ends.send.end_ns > 0 && ends.receive.end_ns > 0; }
 
@@ -44,14 +44,15 @@ std::vector<int64_t> TransferTimes(const std::vector<MessageEnds>& ends, size_t 
   return times;
 }
 
-MessageTimes::MessageTimes(int boundaries, int micro_batches)
+MessageTimes::MessageTimes(int boundaries, int micro_batches, int64_t warmup_steps)
     : micro_batches_(static_cast<size_t>(micro_batches)),
+      steps_to_share_(std::clamp<int64_t>(warmup_steps, 1, kMaxSharedSteps)),
       known_(2 * static_cast<size_t>(boundaries) * micro_batches_) {}
 
 absl::Status MessageTimes::Share(ReplicaExchange& replica, int ranks, const std::vector<MessageEnds>& own,
                                  const std::vector<int>& samples) {
   of_step_.clear();
-  if (shared_steps_ == kSharedSteps) return absl::OkStatus();
+  if (shared_steps_ == steps_to_share_) return absl::OkStatus();
   std::vector<MessageEnds> all(own.size());
   for (int rank = 0; rank < ranks; ++rank) {
     std::vector<MessageEnds> of_rank = own;

@@ -29,7 +29,8 @@ std::vector<int64_t> TransferTimes(const std::vector<MessageEnds>& ends, size_t 
 // Those of the steps of one rank. Messages are indexed as in TransferTimes. Used by the training thread.
 class MessageTimes {
  public:
-  MessageTimes(int boundaries, int micro_batches);
+  // `warmup_steps` of the training: exchanging takes time that measured steps should not have.
+  MessageTimes(int boundaries, int micro_batches, int64_t warmup_steps);
 
   // Collective over the ranks of a replica, after the same step of all: the times of its messages. `own`: of
   // this rank's ends; `samples` of each micro-batch, 0: not sent. Does nothing after the first steps, whose
@@ -48,7 +49,8 @@ class MessageTimes {
   };
 
   const size_t micro_batches_;
-  int shared_steps_ = 0;
+  const int64_t steps_to_share_;
+  int64_t shared_steps_ = 0;
   std::vector<int64_t> of_step_;  // the last step's; empty: it was not shared
   std::vector<Known> known_;
 };

@@ -5,24 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "trainer/programs/lower_program.h"
 
 namespace psring {
-
-absl::StatusOr<std::optional<StageVersions>> VersionsOf(const NamedProgram& program,
-                                                        const PipelinePlace& place, int micro_batches) {
-  if (!program.row.asynchronous) return std::nullopt;
-  PSRING_CHECK(place.chunks == 1);
-  PSRING_ASSIGN_OR_RETURN(const StepProgram compute,
-                          MakeStepProgram(program, place.positions, micro_batches));
-  PSRING_ASSIGN_OR_RETURN(const StepProgram lowered,
-                          LowerProgram(compute, ModelCut::WholeStages(compute.stages())));
-  PSRING_ASSIGN_OR_RETURN(Walk walk, WalkProgram(lowered));
-  const auto stage = static_cast<size_t>(place.position);
-  return StageVersions{.read = std::move(walk.versions[stage]),
-                       .kept = walk.kept_versions[stage],
-                       .update_every = compute.update_every};
-}
 
 absl::StatusOr<std::unique_ptr<StageUpdates>> StageUpdates::Create(const Parts& parts,
                                                                    StageVersions versions) {
@@ -41,7 +25,7 @@ void StageUpdates::BeginStep(const StepInfo& step, const SampledStep& drawn) {
     if (m % static_cast<size_t>(versions_.update_every) == 0) {
       infos_.push_back({.step = step.step,
                         .global_samples_before = before,
-                        .update = step.step * updates() + static_cast<int64_t>(infos_.size())});
+                        .update = step.step * versions_.updates() + static_cast<int64_t>(infos_.size())});
     }
     StepInfo& info = infos_.back();
     const int64_t own = static_cast<int64_t>(drawn.batches[m].size()) * parts_.predictions;
@@ -94,14 +78,14 @@ absl::Status StageUpdates::Reduce(int micro_batch, absl::Span<const Bucket> buck
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> StageUpdates::Update(int micro_batch) {
-  if (!std::exchange(is_updating_, false)) return false;
+absl::Status StageUpdates::Update(int micro_batch) {
+  if (!std::exchange(is_updating_, false)) return absl::OkStatus();
   if (infos_[static_cast<size_t>(made_)].global_samples > 0) {
     PSRING_ASSIGN_OR_RETURN(StepReport report, parts_.sync.FinishStep());
     Add(std::move(report), micro_batch);
   }
   ++made_;
-  return true;
+  return absl::OkStatus();
 }
 
 // `last`: of the update's micro-batches, whose gradients are those of as many pushes.

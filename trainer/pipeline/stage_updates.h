@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -15,27 +14,11 @@
 #include "common/base/parameters.h"
 #include "common/device/device.h"
 #include "trainer/data/sampler.h"
-#include "trainer/pipeline/model_part.h"
-#include "trainer/programs/program_rows.h"
+#include "trainer/pipeline/rank_plan.h"
 #include "trainer/programs/walk_program.h"
 #include "trainer/strategies/sync_strategy.h"
 
 namespace psring {
-
-// Of one stage in a step, from the walk of its program.
-struct StageVersions {
-  std::vector<int> read;  // by micro-batch: the version that its passes read
-  int kept = 1;           // versions at a time, at most
-  int update_every = 1;   // micro-batches
-
-  // Of the weights' size, beside the newest version.
-  size_t older() const { return static_cast<size_t>(kept) - 1; }
-  int updates() const { return static_cast<int>(read.size() - 1) / update_every + 1; }
-};
-
-// Nothing: `program` has a flush. Otherwise a position has one stage. Pure.
-absl::StatusOr<std::optional<StageVersions>> VersionsOf(const NamedProgram& program,
-                                                        const PipelinePlace& place, int micro_batches);
 
 // Makes a step of the strategy of every update. Used by the training thread; its work is on the compute
 // stream and the strategy's.
@@ -58,8 +41,8 @@ class StageUpdates {
   // After the backward pass of `micro_batch`, the last of an update, for each part of its buckets. The first
   // call keeps the newest version if later micro-batches read it.
   absl::Status Reduce(int micro_batch, absl::Span<const Bucket> buckets);
-  // After all of these; returns when the newest version is in place. True: by this call.
-  absl::StatusOr<bool> Update(int micro_batch);
+  // After all of these, for each part; the first call returns when the newest version is in place.
+  absl::Status Update(int micro_batch);
 
   // After the last update of a step: all of the strategy's reports as one, without exposed_ns. Each bucket
   // has the staleness of its gradient, as of a push to a server.
@@ -68,7 +51,6 @@ class StageUpdates {
   const std::vector<NodeTime>& exposed() const { return exposed_; }
 
   size_t bytes() const { return versions_.older() * parts_.weights.bytes(); }  // of older versions
-  int updates() const { return versions_.updates(); }                          // of a step
 
  private:
   struct Kept {

@@ -7,7 +7,6 @@
 
 #include "common/base/parameters.h"
 #include "trainer/models/model.h"
-#include "trainer/programs/lower_program.h"
 
 namespace psring {
 
@@ -20,8 +19,6 @@ struct StepUnits {
   size_t units_of(size_t stage) const { return EndOf(stage) - stages[stage]; }
   // Of units numbered from 0 in the stage: those that complete a bucket, the last first.
   std::vector<int> BucketEnds(size_t stage) const;
-  // Of a model with one stage.
-  ModelCut cut() const { return {{static_cast<int>(layers.size())}, {BucketEnds(0)}, {}}; }
 
  private:
   size_t EndOf(size_t stage) const { return stage + 1 < stages.size() ? stages[stage + 1] : layers.size(); }

@@ -102,6 +102,7 @@ void UnitPasses::NoteWait(const ModelState& state, bool begins) const {
 
 ModelState UnitPasses::StateOf(const LayerRun& run, const ModelState& state) {
   ModelState own = state;
+  own.after_wait = in_blocks();
   if (!gathers()) return own;
   NoteWait(state, /*begins=*/true);
   if (run.has_buckets()) {
@@ -207,7 +208,7 @@ Span UnitPasses::GradientOf(const ReadyRange& range, Span flat) const {
 }
 
 void UnitPasses::WaitForBlocks(const UnitOf& unit_of, std::vector<StepNode>& nodes) const {
-  if (!gathers()) return;
+  if (!gathers() || parts_.shards == nullptr) return;
   const BlockMemory& weights = parts_.shards->weights;
   std::map<size_t, int> used;  // by place of a block: the last computation with it
   for (int node = 0; node < static_cast<int>(nodes.size()); ++node) {

@@ -67,8 +67,8 @@ class UnitPasses {
   // Of parameters of one bucket, between Backward and Reduce.
   Span GradientOf(const ReadyRange& range, Span flat) const;
 
-  // Adds to the gatherings in `nodes` what they wait for beside StepNode::after: other computations that use
-  // their block. `unit_of`: of an action.
+  // Adds to the gatherings in `nodes` what they wait for beside StepNode::after, in a pipeline: other
+  // computations that use their block. `unit_of`: of an action.
   using UnitOf = std::function<size_t(const StepAction& action)>;
   void WaitForBlocks(const UnitOf& unit_of, std::vector<StepNode>& nodes) const;
   // Elements that are gathered with these units, one after the other; of buckets with `once`, at most once.

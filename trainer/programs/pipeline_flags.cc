@@ -144,8 +144,7 @@ absl::Status CheckContext(const TrainingOptions& o, int context) {
 
 absl::Status CheckSequenceFlags(const TrainingOptions& o, const StrategyRow& strategy) {
   std::vector<GivenFlag> wrong = OfWholeModels(o);
-  wrong.insert(wrong.begin(),
-               {{o.precision != "float32", "--precision"}, {o.sequence_parallel, "--sequence_parallel"}});
+  wrong.insert(wrong.begin(), {o.sequence_parallel, "--sequence_parallel"});
   if (const GivenFlag* const flag = FirstGiven(wrong); flag != nullptr) {
     return absl::InvalidArgumentError(Tr("--cp and $0 exclude each other; omit one of them", flag->name));
   }
@@ -203,6 +202,18 @@ bool UpdatesWithoutFlush(const TrainingOptions& o) {
   return o.pp > 1 && program.ok() && program->row.asynchronous;
 }
 
+std::string UpdateRuleOf(const TrainingOptions& o, const std::string& strategy) {
+  return UpdatesWithoutFlush(o) ? kWithoutFlush : strategy;
+}
+
+TrainingOptions WithoutFlush(TrainingOptions options) {
+  const auto row = std::ranges::find_if(ProgramRows(), &ProgramRow::asynchronous);
+  if (UpdatesWithoutFlush(options) || row == ProgramRows().end()) return options;
+  options.pp = 2;
+  options.program = row->name;
+  return options;
+}
+
 int TiedEvery(const TrainingOptions& o) {
   const absl::StatusOr<const ModelRow*> row = FindModelRow(o.model);
   const bool shares = o.workload.empty() && row.ok() && (*row)->size.heads != ModelSize::kFixed;
@@ -252,6 +263,12 @@ absl::Status CheckBesidePp(bool has_pp, const std::vector<GivenFlag>& need_pp,
                                         : Tr("$0 needs --pp, the number of a pipeline's stages", flag->name));
 }
 
+absl::Status CheckRankOrder(const std::string& rank_order, bool divides_replica) {
+  if (rank_order.empty() || divides_replica) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      Tr("--rank_order needs --pp, --tp or --cp, by which several workers hold one replica of the model"));
+}
+
 absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& strategy, int workers) {
   const TrainingOptions standard;
   std::vector<GivenFlag> wrong = OfWholeModels(o);
@@ -263,9 +280,9 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
   PSRING_RETURN_IF_ERROR(CheckBesidePp(o.pp > 1,
                                        {{o.program != standard.program, "--program"},
                                         {!o.cuts.empty(), "--cuts"},
-                                        {!o.rank_order.empty() && std::max(o.tp, o.cp) == 1, "--rank_order"},
                                         {o.copy_streams != standard.copy_streams, "--copy_streams"}},
                                        wrong));
+  PSRING_RETURN_IF_ERROR(CheckRankOrder(o.rank_order, ReplicaRanks(o) > 1));
   if (o.cp == 1 && o.context_parallel != standard.context_parallel) {
     return absl::InvalidArgumentError(Tr("--context_parallel needs --cp, the ranks that divide a sequence"));
   }

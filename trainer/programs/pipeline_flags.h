@@ -29,6 +29,12 @@ absl::StatusOr<NamedProgram> FindPipelineProgram(const std::string& name);
 // Whether weights are updated without a flush (--program pipedream); and how many updates a step has.
 bool UpdatesWithoutFlush(const TrainingOptions& options);
 int UpdatesOfStep(const TrainingOptions& options);
+// The name under which the trainer answers how a training with `strategy` updates weights: that of the
+// strategy, or kWithoutFlush.
+inline constexpr char kWithoutFlush[] = "without-flush";
+std::string UpdateRuleOf(const TrainingOptions& options, const std::string& strategy);
+// `options`, with a program without a flush if they have none.
+TrainingOptions WithoutFlush(TrainingOptions options);
 // InvalidArgument names what a program without a flush does not support.
 absl::Status CheckWithoutFlush(const TrainingOptions& options, const StrategyRow& strategy);
 // Without a flush: after how many micro-batches the first and the last stage add up the gradients of a tensor
@@ -47,6 +53,9 @@ struct GivenFlag {
 // given with it.
 absl::Status CheckBesidePp(bool has_pp, const std::vector<GivenFlag>& need_pp,
                            const std::vector<GivenFlag>& exclude_pp);
+
+// InvalidArgument: --rank_order is given, but no axis divides a replica.
+absl::Status CheckRankOrder(const std::string& rank_order, bool divides_replica);
 
 // InvalidArgument or NotFound, in one line: flags, `strategy` or this number of workers do not suit --pp,
 // --tp or --cp, or flags need it.

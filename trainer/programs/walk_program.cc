@@ -42,13 +42,11 @@ StepLane LaneOf(StepKind kind) {
   return StepLane::kCompute;
 }
 
+bool Computes(StepKind kind) { return LaneOf(kind) == StepLane::kCompute && kind != StepKind::kReshard; }
+
 namespace {
 
 constexpr int kNone = -1;
-
-bool Computes(const StepAction& action) {
-  return LaneOf(action.kind) == StepLane::kCompute && action.kind != StepKind::kReshard;
-}
 
 // The pass that a message is for, or that gives it, and to which a computation belongs. A pass for weight
 // gradients only has no messages.
@@ -71,7 +69,7 @@ std::map<PassKey, int> TwoBeforePasses(const std::vector<StepAction>& actions) {
   std::map<PassKey, int> two_before;
   int last = kNone, before_last = kNone;
   for (int i = 0; i < static_cast<int>(actions.size()); ++i) {
-    if (!Computes(actions[i])) continue;
+    if (!Computes(actions[i].kind)) continue;
     two_before.try_emplace(PassOf(actions[i]), before_last);
     before_last = std::exchange(last, i);
   }

@@ -24,6 +24,7 @@ namespace psring {
 
 enum class StepLane : uint8_t { kCompute, kLoad, kMessages, kGather, kReduce, kTied, kNorm };
 StepLane LaneOf(StepKind kind);
+bool Computes(StepKind kind);  // a pass of a unit
 
 struct StepNode {
   StepAction action;

@@ -35,7 +35,7 @@ double MeanMs(StepKind kind, const std::vector<TimedAction>& messages) {
 StepRecord Recorder::RecordOf(Step step) {
   const StepInfo& info = step.info;
   StepReport& report = step.report;
-  PipelineExecutor::StepTimes& times = step.times;
+  RankTimes& times = step.times;
   for (const auto& [from, to] : report.waits) {
     times.exposed.push_back({from, to});
     times.compute_ns -= to - from;
@@ -135,7 +135,7 @@ void Recorder::AddSpans(const Step& of, bool in_full) {
   }
   for (const NodeTime& time : of.times.bubbles) AddSpan(SpanKind::kBubble, step, time);
   for (const NodeTime& time : of.times.exposed) AddSpan(SpanKind::kExposed, step, time);
-  for (const auto& [action, time] : of.units) AddSpan(SpanKind::kUnit, step, time, ToText(action));
+  for (const auto& [action, time] : of.times.units) AddSpan(SpanKind::kUnit, step, time, ToText(action));
 }
 
 void Recorder::AddSpan(SpanKind kind, int64_t step, const NodeTime& time, const std::string& action) {

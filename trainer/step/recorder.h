@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "common/measure/records.h"
 #include "common/measure/trace.h"
-#include "trainer/pipeline/pipeline_executor.h"
+#include "trainer/pipeline/rank_times.h"
 #include "trainer/step/evaluation.h"
 #include "trainer/step/plan/loss_history.h"
 #include "trainer/step/plan/training_plan.h"
@@ -31,9 +31,8 @@ class Recorder {
     StepReport report;
     int64_t begin_ns = 0, end_ns = 0;
     // What this rank computed, and when it waited for others, except what is in `report`.
-    PipelineExecutor::StepTimes times = {};
-    bool names_passes = false;            // after their actions, as in a pipeline
-    std::vector<TimedAction> units = {};  // within passes; may be empty
+    RankTimes times = {};
+    bool names_passes = false;  // after their actions, as in a pipeline
     // Communication other than that of `report` and messages.
     std::vector<std::pair<int64_t, int64_t>> busy = {};
     int64_t delay_ns = 0;

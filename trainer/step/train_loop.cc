@@ -18,11 +18,10 @@ absl::Status AtStep(int64_t step, const absl::Status& status) {
 }  // namespace
 
 Training::~Training() {
-  pipeline_.reset();
+  executor_.reset();
   if (rows_ != nullptr) rows_->Close();
   strategy_ = {};
-  axis_.reset();
-  sequence_axis_.reset();
+  part_.Close();
   compute_.reset();
 }
 
@@ -154,70 +153,56 @@ absl::StatusOr<bool> Training::AwaitBarrier() {
 absl::StatusOr<StepRecord> Training::Step(int64_t step) {
   PSRING_RETURN_IF_ERROR(buffers_->Keep(step));
   const int64_t begin_ns = worker_.trace.Now();
-  const Traffic traffic_before = OtherTraffic(), tensors_before = TensorTraffic(),
-                sequences_before = SequenceTraffic();
+  const ReplicaPart::Traffics traffic_before = part_.traffic();
   const SampledStep drawn = ForBackward(sampler_->Next());
   const StepInfo info{.step = step,
                       .samples = drawn.samples,
                       .machine_samples = drawn.machine_samples,
                       .global_samples = drawn.global_samples,
                       .global_samples_before = clock_->samples(),
-                      .is_repeated = executor_ != nullptr && executor_->Repeats(drawn.global_samples)};
+                      .is_repeated = executor_->Repeats(drawn.global_samples)};
 
   PSRING_RETURN_IF_ERROR(rows_->Pull(step, drawn));
-  const bool flushes = pipeline_ == nullptr || pipeline_->flushes();
+  const bool flushes = executor_->flushes();
   if (flushes) PSRING_RETURN_IF_ERROR(strategy_.sync->BeginStep(info));
-  if (pipeline_ != nullptr) {
-    waits_.clear();
-    PSRING_RETURN_IF_ERROR(pipeline_->Run(train(), drawn, info));
-  } else {
-    PSRING_RETURN_IF_ERROR(executor_->Run(train(), drawn, info, step + resume_.sample_shift));
-  }
+  waits_.clear();
+  PSRING_RETURN_IF_ERROR(executor_->Run(part_.train(), drawn, info, step + resume_.sample_shift));
   PSRING_RETURN_IF_ERROR(PrefetchNext());  // FinishStep waits for the GPU
   PSRING_RETURN_IF_ERROR(rows_->Push(info));
   PSRING_ASSIGN_OR_RETURN(StepReport report,
-                          flushes ? strategy_.sync->FinishStep() : pipeline_->TakeReport());
+                          flushes ? strategy_.sync->FinishStep() : executor_->TakeReport());
   PSRING_RETURN_IF_ERROR(rows_->Finish(info, report));
-  if (pipeline_ != nullptr) PSRING_RETURN_IF_ERROR(FinishStages(report));
+  if (part_.has_stages()) PSRING_RETURN_IF_ERROR(FinishStages(report));
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
-  if (executor_ != nullptr) {
+  if (!part_.has_stages()) {
     const int64_t computed_ns = worker_.trace.Now();
-    PSRING_ASSIGN_OR_RETURN(score_, OfAllSegments(batches_->downloaded_score()));
-    if (segments_ != nullptr) report.exposed_ns += worker_.trace.Now() - computed_ns;
+    PSRING_ASSIGN_OR_RETURN(score_, part_.Score(executor_->score()));
+    if (part_.has_segments()) report.exposed_ns += worker_.trace.Now() - computed_ns;
   }
 
   const int64_t end_ns = worker_.trace.Now();
-  const Traffic others = OtherTraffic() - traffic_before, tensors = TensorTraffic() - tensors_before,
-                sequences = SequenceTraffic() - sequences_before;
-  report.traffic = report.traffic + others;
+  const ReplicaPart::Traffics traffic = part_.traffic() - traffic_before;
+  report.traffic = report.traffic + traffic.all;
   PSRING_RETURN_IF_ERROR(Advance(step, report));
   StepRecord record = recorder_->RecordOf(Measured(info, std::move(report), begin_ns, end_ns));
-  record.sequence_tx_bytes = sequences.payload_tx_bytes;
-  if (part_.has_value()) {
-    record.tensor_tx_bytes = tensors.payload_tx_bytes;
-    record.stage_tx_bytes = (others - tensors - sequences).payload_tx_bytes;
+  record.sequence_tx_bytes = traffic.sequences.payload_tx_bytes;
+  if (part_.model_part() != nullptr) {
+    record.tensor_tx_bytes = traffic.tensors.payload_tx_bytes;
+    record.stage_tx_bytes = (traffic.all - traffic.tensors - traffic.sequences).payload_tx_bytes;
   }
   return record;
 }
 
-// Of this rank, beside its strategy's.
-Traffic Training::OtherTraffic() const {
-  Traffic other = worker_.statistics == nullptr ? Traffic() : worker_.statistics->traffic();
-  if (pipeline_ != nullptr) other = other + pipeline_->traffic();
-  other = other + SequenceTraffic();
-  if (worker_.pipeline == nullptr) return other;
-  const Pipeline& at = *worker_.pipeline;
-  if (at.tensors != at.replica) other = other + TensorTraffic();
-  return other + at.replica->traffic();
-}
-
-Traffic Training::TensorTraffic() const {
-  const bool divides = worker_.pipeline != nullptr && worker_.pipeline->tensors != nullptr;
-  return divides ? worker_.pipeline->tensors->traffic() : Traffic();
-}
-
-Traffic Training::SequenceTraffic() const {
-  return worker_.sequence != nullptr ? worker_.sequence->traffic() : Traffic();
+// After the strategy's FinishStep: this rank's messages, then the loss, for which all wait. If servers count
+// updates, those of the first stage count for the replica, so that all of its ranks end with the same step.
+absl::Status Training::FinishStages(StepReport& report) {
+  PSRING_RETURN_IF_ERROR(compute_->Synchronize());
+  const int64_t begin_ns = worker_.trace.Now();
+  PSRING_RETURN_IF_ERROR(executor_->FinishMessages(*part_.replica()));
+  PSRING_ASSIGN_OR_RETURN(score_, part_.Score(executor_->score()));
+  if (strategy_row_.asynchronous()) PSRING_RETURN_IF_ERROR(part_.replica()->Broadcast(0, &report.version, 1));
+  waits_.push_back({begin_ns, worker_.trace.Now()});
+  return absl::OkStatus();
 }
 
 // One batch per backward pass. The replicas of data-parallel draw micro-batches, which are computed together.
@@ -234,8 +219,8 @@ SampledStep Training::ForBackward(SampledStep drawn) const {
 
 // Uploads the next step's first batch while the GPU computes this step.
 absl::Status Training::PrefetchNext() {
-  if (rows_->touched() != nullptr || !batches_.has_value() || !batches_->uploads()) return absl::OkStatus();
-  return batches_->Prefetch(train(), ForBackward(sampler_->Peek()).batches.front());
+  if (rows_->touched() != nullptr || !executor_->prefetches()) return absl::OkStatus();
+  return executor_->Prefetch(part_.train(), ForBackward(sampler_->Peek()).batches.front());
 }
 
 // To the next step, which is not step + 1 if a server went back or gradients came too late.
@@ -261,7 +246,7 @@ absl::Status Training::Finish(int64_t step, int64_t done_before, StepRecord reco
   if (evaluates() && every > 0 && done / every > done_before / every && done < plan_.total_steps()) {
     PSRING_RETURN_IF_ERROR(KeepSnapshot());
   }
-  if (!begins_replica()) record.samples = 0;  // counted by the rank that does
+  if (!part_.begins_replica()) record.samples = 0;  // counted by the rank that does
   worker_.on_step(record);
   worker_.on_progress(done, plan_.total_steps(), record.loss);
   return worker_.objection();

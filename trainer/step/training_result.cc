@@ -14,17 +14,6 @@ double StateMb(const OptimizerConfig& optimizer, size_t parameters) {
   return static_cast<double>(OptimizerSlots(optimizer.kind).size() * parameters * sizeof(float)) / (1 << 20);
 }
 
-PipelineExecutor::StepTimes TimesOf(const Executor& executor) {
-  PipelineExecutor::StepTimes times;
-  for (size_t batch = 0; batch < executor.batches(); ++batch) {
-    const auto [forward_ns, backward_ns, end_ns] = executor.TimesOf(batch);
-    times.passes.push_back({{StepKind::kForward}, {forward_ns, backward_ns}});
-    times.passes.push_back({{StepKind::kBackward}, {backward_ns, end_ns}});
-    times.compute_ns += end_ns - forward_ns;
-  }
-  return times;
-}
-
 }  // namespace
 
 // After the streams were synchronized and the clock was advanced.
@@ -33,25 +22,18 @@ Recorder::Step Training::Measured(const StepInfo& info, StepReport report, int64
                       .report = std::move(report),
                       .begin_ns = begin_ns,
                       .end_ns = end_ns,
-                      .times = pipeline_ != nullptr ? pipeline_->Times() : TimesOf(*executor_),
-                      .names_passes = pipeline_ != nullptr,
+                      .times = executor_->Times(),
+                      .names_passes = part_.has_stages(),
                       .delay_ns = delay_->slept_ns(),
                       .loss_sum = score_.loss_sum};
-  PipelineExecutor::StepTimes& times = step.times;
-  TensorAxis::Times sums = axis_.has_value() ? axis_->Take() : TensorAxis::Times();
-  if (sequence_axis_.has_value()) sums.Add(sequence_axis_->Take());
+  RankTimes& times = step.times;
+  TensorAxis::Times sums = part_.TakeTimes();
   for (const auto& [begin, end] : sums.waits) {
     times.exposed.push_back({begin, end});
     times.compute_ns -= end - begin;
   }
   step.busy = std::move(sums.busy);
   times.bubbles.insert(times.bubbles.end(), waits_.begin(), waits_.end());
-  for (size_t i = 0; executor_ != nullptr && i < executor_->nodes().size(); ++i) {
-    const StepAction& action = executor_->nodes()[i].action;
-    const NodeTime& time = executor_->times()[i];
-    const bool is_known = time.begin_ns > 0 && time.end_ns > 0;
-    if (LaneOf(action.kind) == StepLane::kCompute && is_known) step.units.push_back({action, time});
-  }
   if (replicas_ != nullptr) {
     step.replicas = replicas_->Take();
     step.replicas->device0_extra_mb += StateMb(updates_.optimizer, memory_->weights().device.count);
@@ -88,15 +70,11 @@ absl::StatusOr<BatchScore> Training::ScoreCopy(const WeightsCopy& copy,
 MemoryFigures Training::Memory() const {
   if (replicas_ != nullptr || rows_->touched() != nullptr) return {};
   const auto mb = [](size_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
-  const bool is_cut = pipeline_ != nullptr;
   return {.params_mb = mb(memory_->weights().device.bytes() + buffers_->view().device.bytes() +
-                          (is_cut ? pipeline_->version_bytes() : 0)),
-          .grads_mb = mb(memory_->gradient().device.bytes() +
-                         (is_cut ? pipeline_->gradient_bytes() : executor_->gradient_bytes())),
+                          executor_->version_bytes()),
+          .grads_mb = mb(memory_->gradient().device.bytes() + executor_->gradient_bytes()),
           .optimizer_mb = mb(strategy_.sync->state_bytes()),
-          .activations_mb = mb((is_cut ? pipeline_->slot_bytes() : activations_.bytes() + batches_->bytes()) +
-                               (axis_.has_value() ? axis_->reserved_bytes() : 0) +
-                               (sequence_axis_.has_value() ? sequence_axis_->reserved_bytes() : 0))};
+          .activations_mb = mb(executor_->slot_bytes() + part_.reserved_bytes())};
 }
 
 // All of the result except the curve.
@@ -128,18 +106,14 @@ absl::Status Training::Describe() {
   }
   result_.parameters = static_cast<int64_t>(whole().parameters());
   result_.global_batch = plan_.global_batch;
-  if (is_first_rank()) result_.flags = TrainingArguments(options_);
+  if (part_.is_first_rank()) result_.flags = TrainingArguments(options_);
   result_.optimizer = OptimizerName(updates_.optimizer.kind);
   result_.lr = updates_.schedule.base;
   result_.steps = plan_.steps;
   for (const Bucket& bucket : pushed_buckets()) result_.bucket_elements.push_back(bucket.count);
-  if (shards_weights()) {
-    const std::vector<bool>& once = shards_.weights.keeps;
-    result_.gathered_elements =
-        pipeline_ != nullptr ? pipeline_->GatheredElements(once) : executor_->GatheredElements(once);
-  }
-  for (const ReadyRange& tied : part_.has_value() ? part_->tied : std::vector<ReadyRange>()) {
-    result_.tied_elements += static_cast<int64_t>(tied.count);
+  if (shards_weights()) result_.gathered_elements = executor_->GatheredElements(shards_.weights.keeps);
+  if (const ModelPart* const part = part_.model_part(); part != nullptr) {
+    for (const ReadyRange& tied : part->tied) result_.tied_elements += static_cast<int64_t>(tied.count);
   }
   result_.memory = Memory();
   result_.rows = rows_->mean();

@@ -21,13 +21,13 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   PSRING_ASSIGN_OR_RETURN(const Precision precision, ParsePrecision(options.precision));
   t.compute_ = worker.device.NewStream(StreamKind::kCompute, "compute");
   PSRING_ASSIGN_OR_RETURN(t.ops_, MakeOps(worker.device, options.threads, precision));
-  PSRING_RETURN_IF_ERROR(t.TakeSegment(row));
-  PSRING_ASSIGN_OR_RETURN(t.model_, t.MakeModel(row));
+  PSRING_RETURN_IF_ERROR(t.part_.TakeSegment(row));
+  PSRING_ASSIGN_OR_RETURN(t.model_, t.part_.MakeModel(row, *t.ops_));
   PSRING_ASSIGN_OR_RETURN(t.evaluation_batch_,
-                          EvaluationBatch(*t.model_, t.train().spec(), options.batch, worker.device));
-  if (worker.pipeline != nullptr) PSRING_RETURN_IF_ERROR(t.TakeModelPart(row));
+                          EvaluationBatch(*t.model_, t.part_.train().spec(), options.batch, worker.device));
+  PSRING_RETURN_IF_ERROR(t.part_.TakeModelPart(row, *t.ops_, *t.compute_, t.model_));
   const int max_batch = std::max(options.batch * options.replicas, t.evaluation_batch_);
-  if (precision == Precision::kBFloat16 && worker.device.host_reads_memory() && t.is_first_rank() &&
+  if (precision == Precision::kBFloat16 && worker.device.host_reads_memory() && t.part_.is_first_rank() &&
       BFloat16Support() == BFloat16::kEmulated) {
     worker.on_warning(
         "--precision bfloat16 is emulated on this CPU, which lacks AVX512-BF16; it is slower than float32");
@@ -35,10 +35,6 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   t.PlanShards();
   PSRING_RETURN_IF_ERROR(t.CheckMemoryOf(row, max_batch));
   if (t.strategy_row_.replicates) PSRING_RETURN_IF_ERROR(t.MakeReplicas(row, precision, max_batch));
-  if (!t.has_stages()) {
-    PSRING_ASSIGN_OR_RETURN(t.activations_,
-                            t.model_->NewActivations(max_batch, KeepOf(options), worker.device));
-  }
   if (t.evaluates()) {
     const size_t kept = t.shards_weights() ? t.shards_.weights.parts : t.model_->parameters().count();
     PSRING_RETURN_IF_ERROR(CheckSnapshots(options.eval_every, t.plan_.total_steps(), kept));
@@ -59,7 +55,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                      .seed = options.seed,
                      .drop_last = options.drop_last == "true"});
   t.clock_.emplace(t.plan_, worker.world_size, CountingOf(t.strategy_row_));
-  t.recorder_.emplace(worker, t.plan_, t.begins_replica(), t.result_);
+  t.recorder_.emplace(worker, t.plan_, t.part_.begins_replica(), t.result_);
   if (worker.resume != nullptr) {
     PSRING_ASSIGN_OR_RETURN(t.resume_, PlanResumption(*worker.resume, t.PositionOfRun(),
                                                       t.sampler_->steps_per_epoch(), worker.rank));
@@ -76,24 +72,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
         "this device is ",
         worker.device.name()));
   }
-  if (t.has_stages()) {
-    PSRING_RETURN_IF_ERROR(t.MakePipeline(max_batch));
-    return training;
-  }
-  PSRING_ASSIGN_OR_RETURN(t.executor_, Executor::Create(options, {.device = worker.device,
-                                                                  .compute = *t.compute_,
-                                                                  .ops = *t.ops_,
-                                                                  .model = *t.model_,
-                                                                  .activations = t.activations_,
-                                                                  .batches = *t.batches_,
-                                                                  .delay = *t.delay_,
-                                                                  .strategy = t.strategy_,
-                                                                  .buckets = t.buckets_,
-                                                                  .weights = t.memory_->weights().device,
-                                                                  .gradient = t.memory_->gradient().device,
-                                                                  .buffers = t.buffers_->view().device,
-                                                                  .statistics = t.buffers_->statistics(),
-                                                                  .rows = t.rows_->touched()}));
+  PSRING_RETURN_IF_ERROR(t.MakeExecutor(max_batch));
   return training;
 }
 
@@ -106,7 +85,7 @@ absl::StatusOr<ModelRow> Training::Plan() {
   PSRING_RETURN_IF_ERROR(CheckDevice(options_, worker_.device));
   PSRING_ASSIGN_OR_RETURN(plan_, PlanSteps(options_, data.count(), worker_.replicas(), data.spec().labels));
   PSRING_ASSIGN_OR_RETURN(updates_, PlanUpdates(options_, strategy_row_, row, plan_));
-  if (!is_first_rank()) return row;
+  if (!part_.is_first_rank()) return row;
   for (const std::string& warning : PlanWarnings(updates_)) worker_.on_warning(warning);
   if (const std::string rounded = RoundingNote(options_, plan_); !rounded.empty()) worker_.on_note(rounded);
   return row;
@@ -114,17 +93,17 @@ absl::StatusOr<ModelRow> Training::Plan() {
 
 absl::Status Training::CheckMemoryOf(const ModelRow& row, int max_batch) {
   StateOnRank state = StateOf(strategy_row_, updates_.optimizer, shard_ranks(), shards_);
-  if (has_stages()) {
-    PSRING_RETURN_IF_ERROR(AddStages(*program_, part_->place, options_, state));
+  if (part_.has_stages()) {
+    PSRING_RETURN_IF_ERROR(AddStages(part_.program(), part_.model_part()->place, options_, state));
     updates_of_step_ = state.updates;
   }
-  const SampleSpec& samples = train().spec();
+  const SampleSpec& samples = part_.train().spec();
   PSRING_ASSIGN_OR_RETURN(const MemoryNeed need,
                           MemoryNeedOf(options_, *model_, samples, max_batch, state, worker_.device));
   if (!strategy_row_.replicates && model_->parameters().tables().empty()) {
     result_.predicted_memory = ByClass(need);
   }
-  if (need.recomputes && is_first_rank()) worker_.on_note(RecomputeNote(need, max_batch));
+  if (need.recomputes && part_.is_first_rank()) worker_.on_note(RecomputeNote(need, max_batch));
   PSRING_ASSIGN_OR_RETURN(const std::vector<MemoryShare> shares,
                           SharesOf(need, options_.memory, worker_.device, worker_.share_memory));
   const MemoryQuestion question{
@@ -180,7 +159,7 @@ absl::Status Training::Allocate(int max_batch) {
                     .group_sends_weights = strategy_row_.shards_updates}));
   const ParameterLayout& layout = model_->parameters();
   PSRING_RETURN_IF_ERROR(CheckSyncBatchNorm(options_, layout));
-  if (!layout.buffers().empty() && is_first_rank()) {
+  if (!layout.buffers().empty() && part_.is_first_rank()) {
     worker_.on_note(StatisticsNote(options_, strategy_row_, worker_.world_size));
   }
   const bool goes_back = strategy_row_.synchronous && strategy_row_.uses_servers &&
@@ -188,15 +167,10 @@ absl::Status Training::Allocate(int max_batch) {
   PSRING_ASSIGN_OR_RETURN(
       buffers_, ModelBuffers::Create(worker_, layout, *compute_,
                                      goes_back ? std::max<int64_t>(1, options_.checkpoint_every) : 0));
-  if (axis_.has_value()) PSRING_RETURN_IF_ERROR(axis_->Reserve(model_->PieceBytes(max_batch)));
-  if (sequence_axis_.has_value()) {
-    PSRING_RETURN_IF_ERROR(sequence_axis_->Reserve(model_->ExchangeBytes(max_batch), worker_.device));
-  }
-  if (worker_.group != nullptr && is_first_rank() && !worker_.group->info().through_host.empty()) {
+  PSRING_RETURN_IF_ERROR(part_.Reserve(*model_, max_batch));
+  if (worker_.group != nullptr && part_.is_first_rank() && !worker_.group->info().through_host.empty()) {
     worker_.on_note(Tr("gradients go through pinned host memory: $0", worker_.group->info().through_host));
   }
-  if (has_stages()) return absl::OkStatus();
-  PSRING_ASSIGN_OR_RETURN(batches_, BatchMemory::Create(train().spec(), max_batch, worker_.device));
   return absl::OkStatus();
 }
 
@@ -207,8 +181,9 @@ void Training::PlanBucketsByReadiness() {
   const std::vector<int> order = TensorsByReadiness(*model_);
   const BucketSizes sizes = BucketSizesOf(options_);
   if (!shards_.shards_gradient()) buckets_ = PlanBuckets(layout, order, sizes);
-  if (has_stages() && !shards_.shards_gradient()) {
-    buckets_ = CutBuckets(buckets_, model_->CompleteAfterLayers(), part_->stages, OrderedTensors());
+  if (part_.has_stages() && !shards_.shards_gradient()) {
+    buckets_ = CutBuckets(buckets_, model_->CompleteAfterLayers(), part_.model_part()->stages,
+                          part_.OrderedTensors());
   }
   if (buckets_.empty() && strategy_row_.counts_pushes()) counting_ = {CountingBucket()};
   DdpFigures& ddp = result_.ddp;
@@ -219,6 +194,23 @@ void Training::PlanBucketsByReadiness() {
   ddp.has_rebuilt_buckets = strategy_row_.uses_group && worker_.world_size > 1 && !shards_.shards_gradient();
   if (!ddp.has_rebuilt_buckets) return;
   ddp.rebuilt_bucket_bytes = std::exchange(ddp.bucket_bytes, BytesOf(PlanBuckets(layout, sizes)));
+}
+
+// The norm of a replica's gradient is that of all parts.
+UpdateRule Training::RuleOfUpdates() {
+  UpdateRule rule{
+      .optimizer = updates_.optimizer, .schedule = updates_.schedule, .clip_norm = options_.clip_norm};
+  if (part_.model_part() == nullptr) return rule;
+  rule.counted_elsewhere = part_.model_part()->counted_elsewhere;
+  rule.sum_over_stages = [this](double own) {
+    const int64_t begin_ns = worker_.trace.Now();
+    absl::StatusOr<double> sum = part_.Sum(own);
+    // If an all-gather follows the norm, it is part of the exposed communication.
+    if (part_.has_stages() && (strategy_.sharded == nullptr || shards_weights()))
+      waits_.push_back({begin_ns, worker_.trace.Now()});
+    return sum;
+  };
+  return rule;
 }
 
 absl::Status Training::MakeStrategy() {
@@ -255,7 +247,7 @@ absl::Status Training::MakeStrategy() {
         .consistency = strategy_row_.has_only_rows_on_servers() ? "sync" : strategy_row_.algorithm,
         .asynchronous = strategy_row_.asynchronous(),
         .drops_gradients = strategy_row_.drops_gradients,
-        .deterministic = options_.deterministic || !OrderedTensors().empty() || HasCopiesOfTensors(),
+        .deterministic = options_.deterministic || part_.needs_order(),
         .serial = options_.ps_schedule == "serial",
         .staleness_lr = options_.staleness_lr == "inverse",
         .kept_every = returns && strategy_row_.synchronous ? options_.checkpoint_every : 0,
@@ -299,7 +291,7 @@ TrainingPosition Training::PositionOfRun() const {
 void Training::MakeCheckpointer() {
   checkpointer_.emplace(Checkpointer::Parts{.options = options_,
                                             .worker = worker_,
-                                            .is_first_rank = is_first_rank(),
+                                            .is_first_rank = part_.is_first_rank(),
                                             .plan = PlanCheckpoints(options_, strategy_row_),
                                             .run = PositionOfRun(),
                                             .steps_per_epoch = sampler_->steps_per_epoch(),
@@ -311,10 +303,35 @@ void Training::MakeCheckpointer() {
                                             .buffers = *buffers_,
                                             .layout = model_->parameters(),
                                             .weights = memory_->weights().device,
-                                            .part = part_.has_value() ? &*part_ : nullptr,
-                                            .replica = replica_.get(),
-                                            .same_stages = same_stages_.get(),
+                                            .part = part_.model_part(),
+                                            .replica = part_.replica(),
+                                            .same_stages = part_.same_stages(),
                                             .updates_of_step = updates_of_step_});
+}
+
+absl::Status Training::MakeExecutor(int max_batch) {
+  const bool has_stages = part_.has_stages();
+  PSRING_ASSIGN_OR_RETURN(
+      executor_,
+      Executor::Create(options_, {.device = worker_.device,
+                                  .compute = *compute_,
+                                  .ops = *ops_,
+                                  .model = *model_,
+                                  .program = part_.program(),
+                                  .samples = part_.train().spec(),
+                                  .max_batch = max_batch,
+                                  .delay = *delay_,
+                                  .strategy = strategy_,
+                                  .buckets = buckets_,
+                                  .weights = memory_->weights().device,
+                                  .gradient = memory_->gradient().device,
+                                  .buffers = buffers_->view().device,
+                                  .statistics = buffers_->statistics(),
+                                  .rows = rows_->touched(),
+                                  .part = has_stages ? part_.model_part() : nullptr,
+                                  .messages = part_.messages(),
+                                  .shards = has_stages && shards_.shards_gradient() ? &shards_ : nullptr}));
+  return absl::OkStatus();
 }
 
 std::vector<int64_t> Training::BytesOf(const std::vector<Bucket>& buckets) {

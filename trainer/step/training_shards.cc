@@ -29,11 +29,11 @@ void Training::PlanShards() {
   if (!strategy_row_.shards_gradients || worker_.world_size == 1) return;
   UnitShards planned = PlanUnitShards(
       *model_, strategy_row_, options_, {.rank = shard_group()->rank(), .ranks = shard_ranks()},
-      has_stages() ? &*part_ : nullptr, has_stages() && program_->row.divides_backward);
+      part_.has_stages() ? part_.model_part() : nullptr, part_.program().row.divides_backward);
   buckets_ = std::move(planned.buckets);
   sharded_ = std::move(planned.sharded);
   shards_ = std::move(planned.plan);
-  if (options_.micro_batches == 1 || !is_first_rank()) return;
+  if (options_.micro_batches == 1 || !part_.is_first_rank()) return;
   const ShardSplit split = strategy_row_.SplitOf(worker_.world_size, options_.dp_shard);
   const double part = strategy_row_.SentPart(1, options_.micro_batches, options_.reshard == "forward", split);
   worker_.on_note(ReductionsNote(strategy_row_.name, options_.micro_batches, part, whole().parameters(),
@@ -65,11 +65,30 @@ std::vector<float> Training::InitialWeights() const {
   return own;
 }
 
+// Of the whole model, with no work in progress; a replica's ranks, and with sharded weights all, call it
+// together. Valid until the next call.
+absl::StatusOr<ConstSpan> Training::WholeWeights() {
+  if (shards_weights()) {
+    whole_weights_.resize(model_->parameters().count());
+    PSRING_RETURN_IF_ERROR(strategy_.units->ReadWeights([this](const Bucket& bucket, const float* values) {
+      std::copy_n(values, bucket.count, whole_weights_.data() + bucket.first);
+    }));
+  }
+  ConstSpan own(whole_weights_.data(), whole_weights_.size());
+  if (!shards_weights()) {
+    PSRING_ASSIGN_OR_RETURN(own, WeightsOnHost());
+  }
+  if (part_.model_part() == nullptr) return own;
+  PSRING_ASSIGN_OR_RETURN(whole_weights_, part_.replica()->Whole(*part_.model_part(),
+                                                                 &PositionPart::of_parameters, own.floats()));
+  return ConstSpan(whole_weights_.data(), whole_weights_.size());
+}
+
 // Of the whole model's weights; with sharded weights or a part of the model by all ranks together, as below.
 // Of a model that is not divided, no rank has more than one unit.
 absl::StatusOr<std::string> Training::HashOfWeights() {
   Hasher hasher;
-  if (shards_weights() && !part_.has_value()) {
+  if (shards_weights() && part_.model_part() == nullptr) {
     PSRING_RETURN_IF_ERROR(strategy_.units->ReadWeights([&](const Bucket& bucket, const float* values) {
       hasher.Add(values, bucket.count * sizeof(float));
     }));
@@ -87,17 +106,9 @@ absl::StatusOr<std::vector<float>> Training::FinalWeights() {
 
 // On the test data. `weights`: those of a snapshot, of which a rank with sharded weights has its parts.
 absl::StatusOr<BatchScore> Training::Score(Span weights, const std::function<void(int64_t)>& on_batches) {
-  if (pipeline_ != nullptr) return EvaluateStages(weights, on_batches);
-  BatchScore score;
-  if (shards_weights()) {
-    PSRING_ASSIGN_OR_RETURN(score, executor_->Evaluate(test(), evaluation_batch_,
-                                                       /*computes=*/is_of_first_replica(), on_batches));
-  } else {
-    PSRING_ASSIGN_OR_RETURN(
-        score, Evaluate(*model_, weights, buffers_->view().device, test(), evaluation_batch_, activations_,
-                        *batches_, *compute_, rows_->evaluated(), on_batches));
-  }
-  return OfAllSegments(score);
+  PSRING_RETURN_IF_ERROR(executor_->Evaluate(part_.test(), evaluation_batch_, weights, rows_->evaluated(),
+                                             /*computes=*/part_.is_of_first_replica(), on_batches));
+  return part_.Score(executor_->score());
 }
 
 }  // namespace psring

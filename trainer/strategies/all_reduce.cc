@@ -1,6 +1,5 @@
 // The group sums gradients over all ranks in place, bucket by bucket, on the lane. The lane then updates the
 // bucket's weights, the same on every rank.
-#include <algorithm>
 #include <memory>
 #include <utility>
 

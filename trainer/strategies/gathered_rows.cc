@@ -8,8 +8,8 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/tables/merge_rows.h"
 #include "ring_worker/groups/process_group.h"
 #include "trainer/strategies/local_rows.h"
@@ -22,9 +22,9 @@ constexpr int32_t kNoRow = -1;
 
 class GatheredRows : public RowsOfOwnTables {
  public:
-  GatheredRows(Parts parts, ProcessGroup& group)
-      : RowsOfOwnTables(std::move(parts)),
-        group_(group),
+  GatheredRows(const StrategyContext& context, Parts parts)
+      : RowsOfOwnTables(context, std::move(parts)),
+        group_(*context.group),
         stream_(host_->NewStream(StreamKind::kCompute, "rows")) {}
 
   absl::Status Start(const RowStart& start) override {
@@ -41,17 +41,17 @@ class GatheredRows : public RowsOfOwnTables {
   absl::StatusOr<RowReport> Finish() override {
     if (info_.global_samples == 0) return RowReport();
     const Traffic before = group_.traffic();
-    RowReport report{.begin_ns = trace_.Now()};
+    RowReport report{.begin_ns = context_.trace.Now()};
     PSRING_RETURN_IF_ERROR(GatherCounts());
     PSRING_RETURN_IF_ERROR(GatherRows());
-    report.end_ns = trace_.Now();
+    report.end_ns = context_.trace.Now();
     const OptimizerStep step = StepFor(info_.global_samples);
     size_t at = 0;  // of the table in every rank's part
-    for (size_t t = 0; t < tables_.size(); ++t) {
+    for (size_t t = 0; t < context_.tables.size(); ++t) {
       if (IsDense(t)) {
-        const int64_t begin_ns = trace_.Now();
+        const int64_t begin_ns = context_.trace.Now();
         PSRING_RETURN_IF_ERROR(ReduceTable(t));
-        report.end_ns += trace_.Now() - begin_ns;
+        report.end_ns += context_.trace.Now() - begin_ns;
       } else {
         PSRING_RETURN_IF_ERROR(AddUp(t, at));
         at += PartOf(t);
@@ -59,8 +59,8 @@ class GatheredRows : public RowsOfOwnTables {
       storage_.Update(static_cast<int>(t), summed_rows_, sums_.data(), step);
     }
     report.traffic = group_.traffic() - before;
-    report.bytes.gathered_bytes = static_cast<double>((part_ + tables_.size()) * sizeof(float));
-    for (size_t t = 0; t < tables_.size(); ++t) {
+    report.bytes.gathered_bytes = static_cast<double>((part_ + context_.tables.size()) * sizeof(float));
+    for (size_t t = 0; t < context_.tables.size(); ++t) {
       if (IsDense(t))
         report.bytes.reduced_bytes += static_cast<double>(RowsOf(t) * (1 + WidthOf(t)) * sizeof(float));
     }
@@ -72,8 +72,8 @@ class GatheredRows : public RowsOfOwnTables {
 
  private:
   size_t ranks() const { return static_cast<size_t>(group_.size()); }
-  size_t WidthOf(size_t table) const { return static_cast<size_t>(tables_[table].width); }
-  size_t RowsOf(size_t table) const { return static_cast<size_t>(tables_[table].rows); }
+  size_t WidthOf(size_t table) const { return static_cast<size_t>(context_.tables[table].width); }
+  size_t RowsOf(size_t table) const { return static_cast<size_t>(context_.tables[table].rows); }
   // Elements of a table in a rank's part: numbers of as many rows as the rank with most rows has, then the
   // rows.
   size_t PartOf(size_t table) const { return most_rows_[table] * (1 + WidthOf(table)); }
@@ -81,7 +81,7 @@ class GatheredRows : public RowsOfOwnTables {
   bool IsDense(size_t table) const { return ranks() * most_rows_[table] > 2 * RowsOf(table); }
 
   absl::Status GatherCounts() {
-    const size_t tables = tables_.size();
+    const size_t tables = context_.tables.size();
     std::vector<int32_t> own(tables);
     counts_.resize(ranks() * tables);
     for (size_t t = 0; t < tables; ++t) own[t] = static_cast<int32_t>(rows_->of_tables()[t].rows.size());
@@ -91,8 +91,8 @@ class GatheredRows : public RowsOfOwnTables {
     most_rows_.assign(tables, 0);
     for (size_t i = 0; i < counts_.size(); ++i) {
       if (counts_[i] < 0 || static_cast<size_t>(counts_[i]) > RowsOf(i % tables)) {
-        return absl::DataLossError(absl::StrCat("rank ", i / tables, " sent a count of ", counts_[i],
-                                                " rows of ", tables_[i % tables].name));
+        return DataLoss("rank ", i / tables, " sent a count of ", counts_[i], " rows of ",
+                        context_.tables[i % tables].name);
       }
       most_rows_[i % tables] = std::max(most_rows_[i % tables], static_cast<size_t>(counts_[i]));
     }
@@ -133,8 +133,8 @@ class GatheredRows : public RowsOfOwnTables {
       int32_t before = -1;
       for (const int32_t row : rows[r]) {
         if (row <= before || static_cast<size_t>(row) >= RowsOf(t)) {
-          return absl::DataLossError(absl::StrCat("rank ", r, " sent row ", row, " after row ", before,
-                                                  " of ", tables_[t].name, ", which has ", RowsOf(t)));
+          return DataLoss("rank ", r, " sent row ", row, " after row ", before, " of ",
+                          context_.tables[t].name, ", which has ", RowsOf(t));
         }
         before = row;
       }
@@ -184,7 +184,7 @@ absl::StatusOr<std::unique_ptr<RowStrategy>> MakeGatheredRows(const StrategyCont
   if (context.world_size == 1) return MakeLocalRows(context);
   PSRING_CHECK(context.group != nullptr && context.group->size() == context.world_size);
   PSRING_ASSIGN_OR_RETURN(RowsOfOwnTables::Parts parts, RowsOfOwnTables::PartsOf(context));
-  return std::make_unique<GatheredRows>(std::move(parts), *context.group);
+  return std::make_unique<GatheredRows>(context, std::move(parts));
 }
 
 }  // namespace psring

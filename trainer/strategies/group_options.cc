@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/errors.h"
 #include "common/text/translate.h"
 
 namespace psring {
@@ -60,36 +61,32 @@ absl::Status CheckGroup(const StrategyRow& strategy, const TrainingOptions& opti
   if (!strategy.uses_group) return absl::OkStatus();
   const std::string backend = BackendOf(strategy, options, /*gpu=*/-1);
   if (options.ranks_per_process > 1 && backend == "mpi") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("strategy ", strategy.name, ": MPI has one rank per process; omit --ranks_per_process"));
+    return InvalidArgument("strategy ", strategy.name,
+                           ": MPI has one rank per process; omit --ranks_per_process");
   }
   if (!options.tls.empty() && backend != "native") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("strategy ", strategy.name, ": ", backend, " opens its own connections; omit --tls"));
+    return InvalidArgument("strategy ", strategy.name, ": ", backend,
+                           " opens its own connections; omit --tls");
   }
   absl::Status status = CheckGroupOptions(GroupOptionsOf(strategy, options), Collective::kAllReduce);
   if (status.ok() && strategy.shards_updates) status = CheckShards(backend);
-  if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat("strategy ", strategy.name, ": ", status.message()));
+  return Prefixed(status, "strategy ", strategy.name, ": ");
 }
 
 absl::Status CheckGroupFlagsCount(const StrategyRow& strategy, const TrainingOptions& options) {
   if (!options.backend.empty() && !TakesBackend(strategy) && options.backend != strategy.backend) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--backend ", options.backend, " has no effect with --strategy ", strategy.name,
-                     strategy.uses_group ? absl::StrCat(", which always uses ", strategy.backend)
-                                         : ", which has no collectives",
-                     "; omit it"));
+    return InvalidArgument("--backend ", options.backend, " has no effect with --strategy ", strategy.name,
+                           strategy.uses_group ? absl::StrCat(", which always uses ", strategy.backend)
+                                               : ", which has no collectives",
+                           "; omit it");
   }
   if (options.transport != "auto" && !strategy.transport.empty() && options.transport != strategy.transport) {
-    return absl::InvalidArgumentError(absl::StrCat("--transport ", options.transport,
-                                                   " has no effect with --strategy ", strategy.name,
-                                                   ", which always uses ", strategy.transport, "; omit it"));
+    return InvalidArgument("--transport ", options.transport, " has no effect with --strategy ",
+                           strategy.name, ", which always uses ", strategy.transport, "; omit it");
   }
   if (options.transport != "auto" && !strategy.communicates() && ReplicaRanks(options) == 1) {
-    return absl::InvalidArgumentError(absl::StrCat("--transport ", options.transport,
-                                                   " has no effect with --strategy ", strategy.name,
-                                                   ", which does not communicate; omit it"));
+    return InvalidArgument("--transport ", options.transport, " has no effect with --strategy ",
+                           strategy.name, ", which does not communicate; omit it");
   }
   return absl::OkStatus();
 }

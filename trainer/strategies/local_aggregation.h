@@ -3,7 +3,6 @@
 // Jiang et al. 2020, 4.2; MXNet's `device` key-value store; TensorFlow's mirrored towers).
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"

@@ -12,7 +12,7 @@ absl::StatusOr<RowsOfOwnTables::Parts> RowsOfOwnTables::PartsOf(const StrategyCo
   std::unique_ptr<Device> host = MakeCpuDevice();
   PSRING_ASSIGN_OR_RETURN(RowStorage storage,
                           RowStorage::Create(context.tables, context.update.optimizer, *host));
-  return Parts{std::move(host), std::move(storage), context.tables, context.update, context.trace};
+  return Parts{std::move(host), std::move(storage)};
 }
 
 absl::Status RowsOfOwnTables::Start(const RowStart& start) {
@@ -21,10 +21,10 @@ absl::Status RowsOfOwnTables::Start(const RowStart& start) {
     return absl::OkStatus();
   }
   PSRING_CHECK(start.arrays <= storage_.arrays());
-  for (int t = 0; t < static_cast<int>(tables_.size()); ++t) {
+  for (int t = 0; t < static_cast<int>(context_.tables.size()); ++t) {
     for (int array = 0; array < start.arrays; ++array) {
       PSRING_RETURN_IF_ERROR(
-          start.rows({.table = t, .array = array, .count = tables_[static_cast<size_t>(t)].rows},
+          start.rows({.table = t, .array = array, .count = context_.tables[static_cast<size_t>(t)].rows},
                      storage_.table(t, array).floats()));
     }
   }
@@ -32,7 +32,7 @@ absl::Status RowsOfOwnTables::Start(const RowStart& start) {
 }
 
 absl::Status RowsOfOwnTables::Read(int64_t /*step*/, const RowRange& range, float* to) {
-  const size_t width = static_cast<size_t>(tables_[static_cast<size_t>(range.table)].width);
+  const size_t width = static_cast<size_t>(context_.tables[static_cast<size_t>(range.table)].width);
   const Span from =
       storage_.table(range.table, range.array)
           .Slice(static_cast<size_t>(range.first) * width, static_cast<size_t>(range.count) * width);
@@ -44,18 +44,20 @@ namespace {
 
 class LocalRows : public RowsOfOwnTables {
  public:
-  explicit LocalRows(Parts parts) : RowsOfOwnTables(std::move(parts)) {}
+  LocalRows(const StrategyContext& context, Parts parts) : RowsOfOwnTables(context, std::move(parts)) {}
 
   absl::StatusOr<RowReport> Finish() override {
     if (info_.samples == 0) return RowReport();  // its share of a short last batch may be empty
-    const int64_t begin_ns = trace_.Now();
+    const int64_t begin_ns = context_.trace.Now();
     const OptimizerStep step = StepFor(info_.samples);
     for (size_t t = 0; t < rows_->of_tables().size(); ++t) {
       const TouchedRows::OfTable& table = rows_->of_tables()[t];
       storage_.Update(static_cast<int>(t), table.rows, table.gradient.data(), step);
     }
-    trace_.Add(
-        {.kind = SpanKind::kOptimizer, .step = info_.step, .begin_ns = begin_ns, .end_ns = trace_.Now()});
+    context_.trace.Add({.kind = SpanKind::kOptimizer,
+                        .step = info_.step,
+                        .begin_ns = begin_ns,
+                        .end_ns = context_.trace.Now()});
     return RowReport();
   }
   void Abort(absl::Status /*why*/) override {}  // it never waits
@@ -65,7 +67,7 @@ class LocalRows : public RowsOfOwnTables {
 
 absl::StatusOr<std::unique_ptr<RowStrategy>> MakeLocalRows(const StrategyContext& context) {
   PSRING_ASSIGN_OR_RETURN(RowsOfOwnTables::Parts parts, RowsOfOwnTables::PartsOf(context));
-  return std::make_unique<LocalRows>(std::move(parts));
+  return std::make_unique<LocalRows>(context, std::move(parts));
 }
 
 }  // namespace psring

@@ -3,11 +3,9 @@
 
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
-#include "common/measure/trace.h"
 #include "common/tables/row_storage.h"
 #include "trainer/strategies/row_strategy.h"
 #include "trainer/strategies/strategies.h"
@@ -34,31 +32,23 @@ class RowsOfOwnTables : public RowStrategy {
   struct Parts {
     std::unique_ptr<Device> host;
     RowStorage storage;
-    std::vector<Table> tables;
-    UpdateRule rule;
-    Trace& trace;
   };
   static absl::StatusOr<Parts> PartsOf(const StrategyContext& context);
 
  protected:
-  explicit RowsOfOwnTables(Parts parts)
-      : host_(std::move(parts.host)),
-        tables_(std::move(parts.tables)),
-        rule_(parts.rule),
-        storage_(std::move(parts.storage)),
-        trace_(parts.trace) {}
+  RowsOfOwnTables(const StrategyContext& context, Parts parts)
+      : context_(context), host_(std::move(parts.host)), storage_(std::move(parts.storage)) {}
 
   // Of the last Push, if its gradient has `samples`.
   OptimizerStep StepFor(int64_t samples) const {
-    return StepOf(rule_.optimizer, samples, LearningRate(rule_.schedule, info_.global_samples_before),
+    const UpdateRule& rule = context_.update;
+    return StepOf(rule.optimizer, samples, LearningRate(rule.schedule, info_.global_samples_before),
                   info_.step + 1);
   }
 
+  const StrategyContext context_;
   const std::unique_ptr<Device> host_;
-  const std::vector<Table> tables_;
-  const UpdateRule rule_;
   RowStorage storage_;
-  Trace& trace_;
   StepInfo info_;                // of the last Push
   TouchedRows* rows_ = nullptr;  // likewise
 };

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/base/mutex.h"
 #include "ps_server/client/ps_client.h"
 #include "trainer/strategies/error_feedback.h"
@@ -278,9 +279,8 @@ class ParameterServerStrategy : public SyncStrategy, public StrategyBarrier, pub
       for (const BucketRecord& record : records_) {
         if (record.end_ns == 0) missing.push_back(record.bucket);
       }
-      return absl::DeadlineExceededError(absl::StrCat("waited ", absl::FormatDuration(timeout),
-                                                      " for the parameter server's reply to bucket ",
-                                                      absl::StrJoin(missing, ", ")));
+      return DeadlineExceeded("waited ", absl::FormatDuration(timeout),
+                              " for the parameter server's reply to bucket ", absl::StrJoin(missing, ", "));
     }
     return error_;
   }

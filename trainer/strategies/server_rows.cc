@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "ps_server/client/ps_client.h"
@@ -26,7 +25,7 @@ class ServerRows : public RowStrategy, public PendingUpdates {
     if (start.arrays == 0) return absl::OkStatus();
     // Without a deadline: a running server names rank 0 if its rows stop coming, and the client detects a
     // lost server.
-    if (context_.rank > 0) return client_.rows().Pull(start.step, {}, MonotonicTime::InfiniteFuture());
+    if (context_.rank > 0) return client_.Pull(start.step, {}, MonotonicTime::InfiniteFuture());
     std::vector<float> values;
     for (int t = 0; t < static_cast<int>(context_.tables.size()); ++t) {
       const Table& table = context_.tables[static_cast<size_t>(t)];
@@ -35,8 +34,7 @@ class ServerRows : public RowStrategy, public PendingUpdates {
           values.resize(static_cast<size_t>(range.count) * static_cast<size_t>(table.width));
           PSRING_RETURN_IF_ERROR(start.rows(range, values.data()));
           const std::vector<int32_t> rows = RowsOf(range);
-          return client_.rows().Put({.table = t, .rows = rows, .values = values.data(), .slot = array},
-                                    Deadline());
+          return client_.Put({.table = t, .rows = rows, .values = values.data(), .slot = array}, Deadline());
         }));
       }
     }
@@ -58,7 +56,7 @@ class ServerRows : public RowStrategy, public PendingUpdates {
       bytes_.pulled_bytes += static_cast<double>(table.pulled.size() * sizeof(float));
       pulls.push_back({.table = static_cast<int>(t), .rows = table.rows, .values = table.pulled.data()});
     }
-    PSRING_RETURN_IF_ERROR(client_.rows().Pull(step, pulls, Deadline()));
+    PSRING_RETURN_IF_ERROR(client_.Pull(step, pulls, Deadline()));
     pulled_ns_ = {begin_ns, context_.trace.Now()};
     pulled_ = client_.status().traffic - before;
     return absl::OkStatus();
@@ -74,7 +72,7 @@ class ServerRows : public RowStrategy, public PendingUpdates {
       pushes.push_back({.table = static_cast<int>(t), .rows = table.rows, .gradient = table.gradient.data()});
     }
     // A rank's share of a short last batch may be empty: then it has no rows.
-    client_.rows().Push(info.step, info.samples, pushes);
+    client_.Push(info.step, info.samples, pushes);
     if (measures_push_) pushed_ = client_.status().traffic - before;
     return absl::OkStatus();
   }
@@ -93,10 +91,10 @@ class ServerRows : public RowStrategy, public PendingUpdates {
     const std::vector<int32_t> rows = RowsOf(range);
     const std::vector<RowPull> pulls = {
         {.table = range.table, .rows = rows, .values = to, .slot = range.array}};
-    return client_.rows().Pull(step, pulls, Deadline());
+    return client_.Pull(step, pulls, Deadline());
   }
   // A server handles a worker's messages in order.
-  absl::Status Settle() override { return client_.rows().Pull(/*step=*/0, {}, Deadline()); }
+  absl::Status Settle() override { return client_.Pull(/*step=*/0, {}, Deadline()); }
   void Abort(absl::Status why) override { client_.Abort(std::move(why)); }
 
  protected:

@@ -10,7 +10,6 @@
 // Hybrid (--dp_shard): each S consecutive ranks have one copy of all that. After the reduce-scatter of S
 // ranks an all-reduce adds the sums of those with the same shard, of stages 2 and 3 once per step. So an
 // element's sum is that over the sums of each S ranks, each in the order of the group's algorithm.
-#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <deque>

@@ -4,8 +4,8 @@
 #include <array>
 #include <numeric>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 
 namespace psring {
 namespace {
@@ -74,10 +74,10 @@ void TouchedRows::EndWorker(bool is_last) {
   }
 }
 
-GatheredBatch TouchedRows::gathered(size_t number) const {
+Batch TouchedRows::gathered(size_t number) const {
   const size_t first = first_samples_[number];
-  GatheredBatch batch{.size = static_cast<int>(first_samples_[number + 1] - first),
-                      .labels = labels_.data() + first * At(samples_.labels)};
+  Batch batch{.size = static_cast<int>(first_samples_[number + 1] - first),
+              .labels = labels_.data() + first * At(samples_.labels)};
   for (size_t i = 0; i < inputs_.size(); ++i) {
     batch.inputs[i] = inputs_[i].data() + first * samples_.inputs[i].count();
   }
@@ -126,8 +126,8 @@ absl::Status TouchedRows::Plan(const Dataset& data, const std::vector<std::vecto
       const uint32_t* const from = all + sample * lookups + At(table.first_lookup);
       for (size_t k = 0; k < used; ++k) {
         if (from[k] >= static_cast<uint32_t>(table.rows)) {
-          return absl::InvalidArgumentError(absl::StrCat("the data have a row ", from[k], ", but ",
-                                                         table.name, " has ", table.rows, " rows"));
+          return InvalidArgument("the data have a row ", from[k], ", but ", table.name, " has ", table.rows,
+                                 " rows");
         }
         keys_.push_back(uint64_t{from[k]} << 32 | (sample * used + k));
       }

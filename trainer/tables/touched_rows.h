@@ -49,7 +49,7 @@ class TouchedRows {
   const std::vector<OfTable>& of_tables() const { return of_tables_; }
   const BatchLookups& batch(size_t number) const { return batches_[number]; }
   // The samples of a batch, which Plan has read; valid until the next Plan.
-  GatheredBatch gathered(size_t number) const;
+  Batch gathered(size_t number) const;
 
   // For batches that stand for workers, each with several batches: their gradients are added up first. Called
   // after each worker's last batch.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/device_factory/make_ops.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/step/evaluation.h"
@@ -39,9 +40,9 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
   PSRING_ASSIGN_OR_RETURN(const ModelRow model_row, ModelOf(options));
   PSRING_RETURN_IF_ERROR(CheckStrategy(options, w.strategy_, workers));
   if (options.wire != "float32") {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "--wire ", options.wire,
-        ": logical workers push float32; rounding errors of a 16-bit wire cannot be reproduced"));
+        ": logical workers push float32; rounding errors of a 16-bit wire cannot be reproduced");
   }
   PSRING_ASSIGN_OR_RETURN(w.plan_, PlanSteps(options, data.train.count(), workers, data.train.spec().labels));
   PSRING_ASSIGN_OR_RETURN(w.updates_, PlanUpdates(options, w.strategy_, model_row, w.plan_));
@@ -56,9 +57,9 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
                           EvaluationBatch(*w.model_, data.train.spec(), options.batch, device));
   const int max_batch = std::max(options.batch, w.evaluation_batch_);
   if (!w.model_->parameters().tables().empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(options.clock == "virtual" ? "--clock virtual" : "a replay",
-                     " does not support the tables of ", options.model, ", whose rows it does not exchange"));
+    return InvalidArgument(options.clock == "virtual" ? "--clock virtual" : "a replay",
+                           " does not support the tables of ", options.model,
+                           ", whose rows it does not exchange");
   }
   PSRING_ASSIGN_OR_RETURN(w.activations_, w.model_->NewActivations(max_batch, KeepOf(options), device));
   if (w.updates_.optimizer.kind == OptimizerKind::kAdamW) {

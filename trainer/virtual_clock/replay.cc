@@ -1,11 +1,9 @@
 #include "trainer/virtual_clock/replay.h"
 
-#include <cstring>
 #include <memory>
-#include <optional>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/io/hash.h"
 #include "ps_server/server/inline_server.h"
 #include "trainer/virtual_clock/logical_workers.h"
@@ -17,14 +15,12 @@ absl::Status CheckBelongs(const LogicalWorkers& logical, const TrainingOptions& 
                           const Arrivals& arrivals) {
   const std::string& consistency = logical.strategy().algorithm;
   if (consistency != arrivals.consistency) {
-    return absl::InvalidArgumentError(absl::StrCat("these arrivals are of a server with consistency \"",
-                                                   arrivals.consistency, "\", and --strategy ",
-                                                   options.strategy, " is \"", consistency, "\""));
+    return InvalidArgument("these arrivals are of a server with consistency \"", arrivals.consistency,
+                           "\", and --strategy ", options.strategy, " is \"", consistency, "\"");
   }
   if (logical.buckets().size() != arrivals.updates.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("these arrivals are of ", arrivals.updates.size(),
-                                                   " buckets, but these flags give ",
-                                                   logical.buckets().size()));
+    return InvalidArgument("these arrivals are of ", arrivals.updates.size(),
+                           " buckets, but these flags give ", logical.buckets().size());
   }
   return absl::OkStatus();
 }
@@ -88,9 +84,8 @@ absl::StatusOr<ReplayOutcome> ReplayArrivals(const TrainingOptions& options, con
     }
   }
   if (done < updates) {
-    return absl::InvalidArgumentError(absl::StrCat("the order of these arrivals is impossible: after ", done,
-                                                   " of ", updates,
-                                                   " pushes, none of the next ones has been computed"));
+    return InvalidArgument("the order of these arrivals is impossible: after ", done, " of ", updates,
+                           " pushes, none of the next ones has been computed");
   }
   ReplayOutcome outcome{.updates = static_cast<int64_t>(arrivals.updates.front().size())};
   PSRING_RETURN_IF_ERROR(server->Fetch(all));

@@ -3,19 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 
 namespace psring {
-namespace {
-
-absl::Status At(int worker, int64_t step, const absl::Status& status) {
-  return absl::Status(status.code(),
-                      absl::StrCat("worker ", worker, ", step ", step, ": ", status.message()));
-}
-
-}  // namespace
-
 VirtualClock::VirtualClock(Topology topology, int workers, int64_t warmup_steps, const VirtualTimes& times,
                            LogicalCluster& cluster)
     : topology_(topology),
@@ -57,7 +48,7 @@ absl::Status VirtualClock::Run() {
         status = OnOver(event.worker);
         break;
     }
-    if (!status.ok()) return At(event.worker, step, status);
+    PSRING_RETURN_IF_ERROR(Prefixed(status, "worker ", event.worker, ", step ", step, ": "));
   }
   return absl::OkStatus();
 }

@@ -1,9 +1,8 @@
 #include <cmath>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/io/files.h"
 #include "trainer/virtual_clock/virtual_clock.h"
 
@@ -28,7 +27,7 @@ absl::StatusOr<VirtualTimes::Source> VirtualTimes::Read(const std::string& flag,
   };
   const absl::Status status = read();
   if (status.ok()) return source;
-  return absl::InvalidArgumentError(absl::StrCat(flag, " ", text, ": ", status.message()));
+  return InvalidArgument(flag, " ", text, ": ", status.message());
 }
 
 absl::StatusOr<VirtualTimes> VirtualTimes::Create(const TrainingOptions& options, double all_reduce) {

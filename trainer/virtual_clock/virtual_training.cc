@@ -6,7 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/io/hash.h"
 #include "ps_server/server/inline_server.h"
@@ -62,6 +61,15 @@ class VirtualTraining : public LogicalCluster {
   int NumberAt(int worker) const { return topology_ == Topology::kAlone ? 0 : worker; }
   Answer AnswerFor(const InlineServer::Answer& answer, int worker) const;
   absl::Status Evaluate(const Answer& answer, int64_t version);
+  // Of weights_, at the end of rank 0's last step.
+  absl::StatusOr<CurvePoint> Score(int64_t samples, int64_t updates) {
+    return logical_->Score(weights_.span(),
+                           {.samples = samples,
+                            .updates = updates,
+                            .wall_s = trained_s_,
+                            .train_loss = workers_.front().losses.TakeMean()},
+                           run_.on_evaluating);
+  }
   uint64_t GradientBytes() const { return logical_->elements() * sizeof(float); }
   RankResult Describe(int worker) const;
 
@@ -176,12 +184,8 @@ absl::Status VirtualTraining::Evaluate(const Answer& answer, int64_t version) {
     return absl::OkStatus();
   }
   const int64_t updates = alone ? version : steps_done_;
-  PSRING_ASSIGN_OR_RETURN(
-      point_, logical_->Score(weights_.span(),
-                              {.samples = logical_->plan().SamplesIn(updates, alone ? run_.workers : 1),
-                               .updates = updates,
-                               .train_loss = workers_.front().losses.TakeMean()},
-                              run_.on_evaluating));
+  PSRING_ASSIGN_OR_RETURN(point_,
+                          Score(logical_->plan().SamplesIn(updates, alone ? run_.workers : 1), updates));
   return absl::OkStatus();
 }
 
@@ -280,13 +284,7 @@ absl::StatusOr<VirtualOutcome> VirtualTraining::Collect() {
         const StepPlan& plan = logical_->plan();
         const bool alone = logical_->strategy().asynchronous();
         const int64_t updates = plan.total_steps() * (alone ? run_.workers : 1);
-        PSRING_ASSIGN_OR_RETURN(const CurvePoint point,
-                                logical_->Score(weights_.span(),
-                                                {.samples = plan.total_samples,
-                                                 .updates = updates,
-                                                 .wall_s = trained_s_,
-                                                 .train_loss = state.losses.TakeMean()},
-                                                run_.on_evaluating));
+        PSRING_ASSIGN_OR_RETURN(const CurvePoint point, Score(plan.total_samples, updates));
         state.result.curve.push_back(point);
         run_.on_evaluation(point);
       }

@@ -6,16 +6,14 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "common/base/errors.h"
 #include "common/net/tls/tls_relay.h"
 #include "common/net/tls/tls_session.h"
 
 namespace psring {
 namespace {
 
-absl::Status CannotMove(const char* what) {
-  return absl::UnavailableError(absl::StrCat("cannot ", what, ": ", std::strerror(errno)));
-}
+absl::Status CannotMove(const char* what) { return Unavailable("cannot ", what, ": ", std::strerror(errno)); }
 
 msghdr MessageOf(absl::Span<const iovec> parts) {
   msghdr message = {};
@@ -57,7 +55,7 @@ absl::StatusOr<size_t> MemberSocket::Receive(absl::Span<const iovec> parts) {
   while (true) {
     const ssize_t n = recvmsg(fd(), &message, MSG_WAITALL);
     if (n > 0) return static_cast<size_t>(n);
-    if (n == 0) return absl::UnavailableError(kConnectionEnded);
+    if (n == 0) return Unavailable(kConnectionEnded);
     if (errno == EAGAIN) return size_t{0};
     if (errno != EINTR) return CannotMove("receive");
   }

@@ -6,11 +6,10 @@
 #include <openssl/x509_vfy.h>
 #include <openssl/x509v3.h>
 
-#include <cstdint>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/read_file.h"
 #include "common/io/private_file.h"
 
@@ -21,8 +20,7 @@ constexpr size_t kMaxPemBytes = 1 << 20;
 
 absl::Status NoEd25519() {
   ERR_clear_error();
-  return absl::UnavailableError(
-      "--tls auto: this OpenSSL cannot create Ed25519 certificates; use --tls CERT,KEY,CA");
+  return Unavailable("--tls auto: this OpenSSL cannot create Ed25519 certificates; use --tls CERT,KEY,CA");
 }
 
 bool AddExtension(X509* certificate, int nid, const char* value) {
@@ -56,7 +54,7 @@ CertificatePtr NewCertificate(EVP_PKEY* key, uint64_t serial, const char* name, 
 
 absl::Status Refused(const std::string& path, const std::string& why) {
   ERR_clear_error();
-  return absl::FailedPreconditionError(absl::StrCat("--tls: ", path, " ", why));
+  return FailedPrecondition("--tls: ", path, " ", why);
 }
 
 struct BioDelete {
@@ -70,9 +68,7 @@ BioPtr Reader(const std::string& text) {
 
 absl::StatusOr<std::vector<CertificatePtr>> ReadCertificates(const std::string& path) {
   const absl::StatusOr<std::string> text = ReadFile(path, kMaxPemBytes);
-  if (!text.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat("--tls: ", text.status().message()));
-  }
+  if (!text.ok()) return FailedPrecondition("--tls: ", text.status().message());
   std::vector<CertificatePtr> certificates;
   const BioPtr reader = Reader(*text);
   while (X509* const next = PEM_read_bio_X509(reader.get(), nullptr, nullptr, nullptr)) {
@@ -87,9 +83,7 @@ absl::StatusOr<KeyPtr> ReadKey(const std::string& path) {
   const absl::StatusOr<std::string> text =
       ReadPrivateFile(path, absl::StrCat("--tls: the key in ", path), kMaxPemBytes);
   if (absl::IsNotFound(text.status())) return Refused(path, "does not exist");
-  if (absl::IsUnavailable(text.status())) {
-    return absl::FailedPreconditionError(absl::StrCat("--tls: ", text.status().message()));
-  }
+  if (absl::IsUnavailable(text.status())) return FailedPrecondition("--tls: ", text.status().message());
   PSRING_RETURN_IF_ERROR(text.status());
   const auto no_passphrase = [](char*, int, int, void*) { return -1; };
   KeyPtr key(PEM_read_bio_PrivateKey(Reader(*text).get(), nullptr, no_passphrase, nullptr));

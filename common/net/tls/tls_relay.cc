@@ -12,12 +12,11 @@
 #include <list>
 #include <system_error>
 #include <utility>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/base/poll_waker.h"
 
 namespace psring {
@@ -190,13 +189,11 @@ class TlsRelays::Loop {
   // Unavailable, ResourceExhausted: the system has no descriptors, or no threads.
   static absl::StatusOr<std::unique_ptr<Loop>> Start() {
     std::unique_ptr<Loop> loop(new Loop);
-    if (!loop->wake_.valid()) {
-      return absl::UnavailableError(absl::StrCat("cannot open an eventfd for TLS: ", std::strerror(errno)));
-    }
+    if (!loop->wake_.valid()) return Unavailable("cannot open an eventfd for TLS: ", std::strerror(errno));
     try {
       loop->thread_ = std::thread([loop = loop.get()] { loop->Run(); });
     } catch (const std::system_error&) {
-      return absl::ResourceExhaustedError("cannot start a thread for TLS; raise the limit of processes");
+      return ResourceExhausted("cannot start a thread for TLS; raise the limit of processes");
     }
     return loop;
   }
@@ -298,15 +295,7 @@ absl::StatusOr<TlsRelays::Loop*> TlsRelays::LeastLoop() {
       return loop.status();
     }
   }
-  Loop* least = nullptr;
-  size_t least_count = 0;
-  for (const std::unique_ptr<Loop>& loop : loops_) {
-    const size_t count = loop->count();
-    if (least != nullptr && count >= least_count) continue;
-    least = loop.get();
-    least_count = count;
-  }
-  return least;
+  return std::ranges::min_element(loops_, {}, [](const auto& loop) { return loop->count(); })->get();
 }
 
 absl::StatusOr<FileDescriptor> TlsRelays::Start(std::unique_ptr<TlsSession> session, FileDescriptor tcp) {
@@ -314,7 +303,7 @@ absl::StatusOr<FileDescriptor> TlsRelays::Start(std::unique_ptr<TlsSession> sess
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
     const int why = errno;
     session.reset();  // before `tcp`, which it uses
-    return absl::UnavailableError(absl::StrCat("cannot open a local socket for TLS: ", std::strerror(why)));
+    return Unavailable("cannot open a local socket for TLS: ", std::strerror(why));
   }
   FileDescriptor users(ends[0]);
   auto relay = std::make_unique<Relay>(std::move(session), std::move(tcp), FileDescriptor(ends[1]));

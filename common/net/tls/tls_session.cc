@@ -7,11 +7,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/net/tls/socket_bio.h"
 
 namespace psring {
@@ -128,16 +127,15 @@ absl::Status TlsSession::Explain(int result, absl::string_view what) {
     case SSL_ERROR_WANT_WRITE:
       return absl::OkStatus();
     case SSL_ERROR_ZERO_RETURN:
-      return absl::UnavailableError(kConnectionEnded);
+      return Unavailable(kConnectionEnded);
     case SSL_ERROR_SYSCALL:
-      broken_ = absl::UnavailableError(number == 0 ? "the connection was cut off"
-                                                   : absl::StrCat(what, ": ", std::strerror(number)));
+      broken_ = Unavailable(number == 0 ? "the connection was cut off"
+                                        : absl::StrCat(what, ": ", std::strerror(number)));
       break;
     default: {
       const unsigned long error = ERR_peek_last_error();
       const char* const text = ERR_reason_error_string(error);
-      broken_ = absl::UnavailableError(
-          absl::StrCat(what, ": TLS: ", text != nullptr ? text : absl::StrCat("error ", error)));
+      broken_ = Unavailable(what, ": TLS: ", text != nullptr ? text : absl::StrCat("error ", error));
       // poll() then reports it, also if nothing more arrives and the last Receive has returned data.
       (void)shutdown(socket_, SHUT_RDWR);
     }

@@ -135,7 +135,8 @@ absl::Status Experiment::MeasureWires() {
     return absl::OkStatus();
   }
   display_.Redraw("measuring the loopback");
-  absl::StatusOr<Wires> wires = CalibrateLoopback(prepared_.machine.cores, absl::Milliseconds(400));
+  const double time_s = std::clamp(0.1 * manifest_.plan.expected_s, 0.1, 0.4);  // short before a short run
+  absl::StatusOr<Wires> wires = CalibrateLoopback(prepared_.machine.cores, absl::Seconds(time_s));
   if (wires.ok()) {
     if (flags_.options.training.transport == "tcp") MeasureServerWires(*wires);
     manifest_.wires = *wires;

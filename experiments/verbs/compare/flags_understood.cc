@@ -266,14 +266,15 @@ absl::Status UnderstandLayouts(const RawExperimentFlags& raw, CompareOptions& op
   }
   const auto any_layout = [&](auto is) { return std::ranges::any_of(options.layouts, is); };
   const bool any_is_cut = any_layout([](const Layout& one) { return one.pp > 1; });
-  const bool any_has_order = any_layout([](const Layout& one) { return one.replica_ranks() > 1; });
+  const bool any_has_order =
+      ReplicaRanks(training) > 1 || any_layout([](const Layout& one) { return one.replica_ranks() > 1; });
   const bool other_program = !options.layouts.empty() && options.programs != CompareOptions().programs;
   PSRING_RETURN_IF_ERROR(CheckBesidePp(any_is_cut,
                                        {{!training.cuts.empty(), "--cuts"},
-                                        {!training.rank_order.empty() && !any_has_order, "--rank_order"},
                                         {!raw.copy_streams.empty(), "--copy_streams"},
                                         {other_program, "--program"}},
                                        {}));
+  PSRING_RETURN_IF_ERROR(CheckRankOrder(training.rank_order, any_has_order));
   if (training.sequence_parallel && !any_layout([](const Layout& one) { return one.tp > 1; })) {
     return InvalidTr(
         "--sequence_parallel needs a layout that divides matrices; add --layouts tp2, for example, or omit "

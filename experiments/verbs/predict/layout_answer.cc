@@ -1,8 +1,8 @@
 #include "experiments/verbs/predict/layout_answer.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <numbers>
 #include <optional>
 #include <utility>
@@ -12,21 +12,25 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
-#include "common/cli/command_line.h"
+#include "common/base/wall_time.h"
 #include "common/cli/wrap.h"
+#include "common/io/csv.h"
+#include "common/measure/trace.h"
 #include "common/text/translate.h"
 #include "common/text/units.h"
-#include "common/workloads/devices.h"
+#include "experiments/engine/programs.h"
+#include "experiments/run_folder/recorded_run.h"
+#include "experiments/run_folder/run_claim.h"
+#include "experiments/run_folder/run_folder.h"
 #include "experiments/simulator/compute_variation.h"
 #include "experiments/verbs/predict/causes.h"
-#include "experiments/verbs/predict/pipeline_flags.h"
 #include "experiments/verbs/predict/published_check.h"
 #include "experiments/verbs/predict/report.h"
+#include "trainer/programs/pipeline_flags.h"
 
 namespace psring {
 namespace {
 
-constexpr char kDefaultCluster[] = "dgx-h100", kDefaultDevice[] = "H100";
 constexpr size_t kShown = 5;
 
 std::string Percent(double share) { return absl::StrFormat("%.1f", 100 * share); }
@@ -38,6 +42,7 @@ double SamplesPerSecond(const LayoutQuestion& question, const FoundLayout& found
 
 std::vector<Constants> GuessesFor(const PredictFlags& flags, bool gathers) {
   Causes causes = CausesOfLayouts(flags.cluster, flags.rdma, gathers);
+  if (flags.system == "none") causes.clear();
   for (const std::string& name : flags.given) causes.erase(name);
   return GuessesOf(causes, ShapeOf(flags.cluster, flags.workers.front()).nodes);
 }
@@ -104,6 +109,32 @@ std::string MemoryTable(const std::vector<RangedLayout>& best) {
   return HeadedTable(columns, lines);
 }
 
+// A line for each layout, in their order. Times and bytes are of a step.
+std::string LayoutsCsv(const LayoutQuestion& question, const std::vector<FoundLayout>& best) {
+  std::string text = CsvLine({"layout", "program", "strategy", "dp_shard", "context_parallel",
+                              "micro_batches", "samples", "samples_per_s", "step_ms", "bubble_fraction",
+                              "exposed_fraction", "sent_inside_bytes", "sent_between_bytes", "weights_bytes",
+                              "gradients_bytes", "optimizer_bytes", "activations_bytes"});
+  for (const auto& [of, memory, price] : best) {
+    const Layout layout{.dp = of.dp, .pp = of.pp, .tp = of.tp, .cp = of.cp};
+    std::vector<std::string> fields = {layout.name(),
+                                       of.program.name(),
+                                       of.strategy->name,
+                                       absl::StrCat(of.dp_shard),
+                                       of.cp > 1 ? of.context_parallel : "",
+                                       absl::StrCat(of.micro_batches),
+                                       absl::StrCat(of.samples)};
+    for (const double figure :
+         {static_cast<double>(question.global_batch) / price.step_s, 1e3 * price.step_s, price.bubble,
+          price.exposed, price.sent.inside, price.sent.between, memory.state.weights, memory.state.gradients,
+          memory.state.optimizer, memory.activations}) {
+      fields.push_back(absl::StrFormat("%.12g", figure));
+    }
+    text += CsvLine(fields);
+  }
+  return text;
+}
+
 // What would have to change for another layout to be fastest. `gathering`: as for FindLayouts.
 absl::StatusOr<std::string> WhatWouldChangeIt(const LayoutQuestion& question, const LayoutQuestion& gathering,
                                               const std::vector<FoundLayout>& best,
@@ -145,84 +176,14 @@ Interval RatioOf(const RangedLayout& one, const RangedLayout& other, double erro
   return {factor * ratios.low, factor * ratios.high};
 }
 
-void AddLayoutFlags(CLI::App& verb, RawPredictFlags& raw) {
-  const char* group = "Layouts";
-  verb.add_option("--layouts", raw.layouts,
-                  "auto: search replicas (dp), stages (pp), tensor parallelism (tp), zero1, zero2 and fsdp "
-                  "(fsdp of 8: --dp_shard 8), programs and micro-batches of a transformer on --workers "
-                  "devices, and show the best five "
-                  "that fit into their memory. --batch times --workers is the global batch. Default: "
-                  "llama_8b on 8 devices of dgx-h100")
-      ->group(group)
-      ->option_text("auto")
-      ->check(OneOf({"auto"}));
-  verb.add_option("--memory", raw.memory, "Memory of a device for --layouts, such as 80GB [that of --device]")
-      ->group(group)
-      ->option_text("BYTES")
-      ->check([](const std::string& text) { return std::string(ParseByteSize(text).status().message()); });
-  verb.add_flag("--sequence_parallel", raw.sequence_parallel,
-                "For --layouts: tensor-parallel devices divide the tokens between matrices, too")
-      ->group(group);
-}
-
-RawPredictFlags WithLayoutDefaults(RawPredictFlags raw) {
-  if (raw.layouts.empty()) return raw;
-  if (raw.workload.empty()) raw.workload = "llama_8b";
-  if (raw.workers.empty()) raw.workers = "8";
-  if (raw.link.empty() && raw.cluster.empty() && raw.profile.empty()) {
-    raw.cluster = kDefaultCluster;
-    if (raw.device.empty() && raw.compute_speedup == 1) raw.device = kDefaultDevice;
-  }
-  return raw;
-}
-
-absl::Status UnderstandLayoutSearch(const RawPredictFlags& raw, PredictFlags& flags) {
-  if (raw.layouts.empty()) {
-    if (raw.sequence_parallel) {
-      return absl::InvalidArgumentError(Tr("$0 needs --layouts auto", "--sequence_parallel"));
-    }
-    if (raw.memory.empty()) return absl::OkStatus();
-    return absl::InvalidArgumentError(Tr("$0 needs --layouts auto", "--memory"));
-  }
-  const RawPredictFlags standard;
-  std::vector<GivenFlag> excluded = {
-      {raw.pp > 0, "--pp"},
-      {!raw.strategies.empty(), "--strategies"},
-      {!raw.out.empty(), "--out"},
-      {raw.wire != standard.wire, "--wire"},
-      {raw.compute_varies != standard.compute_varies, "--compute_varies"},
-      {raw.servers != standard.servers, "--servers"},
-      {raw.server_placement != standard.server_placement, "--server_placement"},
-      {raw.ps_schedule != standard.ps_schedule, "--ps_schedule"},
-      {!raw.server_wire.empty(), "--server_wire"},
-      {raw.server_add_ns.has_value(), "--server_add_ns"},
-      {raw.server_update_ns.has_value(), "--server_update_ns"},
-      {raw.server_worker_ns.has_value(), "--server_worker_ns"},
-      {raw.bucket_mb != standard.bucket_mb, "--bucket_mb"},
-      {raw.seed != standard.seed, "--seed"},
-      {raw.system != standard.system, "--system"},
-      {raw.network != standard.network, "--network"},
-      {raw.window_mb.has_value(), "--window_mb"},
-      {!raw.connection.empty(), "--connection"},
-      {!raw.barrier.empty(), "--barrier"}};
-  for (const std::vector<GivenFlag>& others : {FlagsOfPipelines(raw), FlagsOfReplicas(raw)}) {
-    excluded.insert(excluded.end(), others.begin(), others.end());
-  }
-  for (const auto& [given, name] : excluded) {
-    if (!given) continue;
-    return absl::InvalidArgumentError(
-        Tr("$0 and $1 exclude each other; omit one of them", "--layouts", name));
-  }
-  if (flags.workers.size() != 1) {
-    return absl::InvalidArgumentError(Tr("--layouts needs one number of --workers, such as 1024"));
-  }
-  flags.sequence_parallel = raw.sequence_parallel;
-  flags.memory_bytes = static_cast<double>(ParseByteSize(raw.memory).value_or(0));
-  if (raw.memory.empty()) flags.memory_bytes = MostMemoryOf(flags.workload.device);
-  if (flags.memory_bytes <= 0) {
-    return absl::InvalidArgumentError(Tr("--layouts needs the memory of a device, such as --memory 80GB"));
-  }
-  return LayoutModelOf(flags.workload).status();
+absl::StatusOr<LayoutQuestion> QuestionOf(const PredictFlags& flags) {
+  LayoutQuestion question{.cluster = flags.cluster,
+                          .workers = flags.workers.front(),
+                          .global_batch = int64_t{flags.workers.front()} * flags.workload.batch,
+                          .choice = flags.layouts};
+  PSRING_ASSIGN_OR_RETURN(question.model, LayoutModelOf(flags.workload));
+  question.model.sequence_parallel = flags.sequence_parallel;
+  return question;
 }
 
 std::string WhatIsNotTrained(const LayoutQuestion& question, const std::vector<FoundLayout>& best) {
@@ -235,6 +196,8 @@ std::string WhatIsNotTrained(const LayoutQuestion& question, const std::vector<F
     options.heads = question.model.heads;
     if (question.model.sixteen_bits) options.precision = "bfloat16";
     options.tp = candidate.tp;
+    options.cp = candidate.cp;
+    if (candidate.cp > 1) options.context_parallel = candidate.context_parallel;
     options.sequence_parallel = question.model.sequence_parallel && candidate.tp > 1;
     options.context = static_cast<int>(question.model.tokens);
     options.pp = candidate.pp;
@@ -248,17 +211,14 @@ std::string WhatIsNotTrained(const LayoutQuestion& question, const std::vector<F
   return Tr(" psring train cannot run $0 (the first: $1).", absl::StrJoin(rejected, ", "), reason);
 }
 
-absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags, const CheckStop& check) {
-  LayoutQuestion question{.cluster = flags.cluster,
-                          .workers = flags.workers.front(),
-                          .global_batch = int64_t{flags.workers.front()} * flags.workload.batch};
-  PSRING_ASSIGN_OR_RETURN(question.model, LayoutModelOf(flags.workload));
-  question.model.sequence_parallel = flags.sequence_parallel;
+absl::StatusOr<LayoutsReport> ReportOfLayouts(const PredictFlags& flags, const CheckStop& check) {
+  PSRING_ASSIGN_OR_RETURN(const LayoutQuestion question, QuestionOf(flags));
   // With what programs of each family are expected to lose.
   const LayoutQuestion expected = Guessed(question, GuessesFor(flags, /*gathers=*/false).front()),
                        gathering = Guessed(question, GuessesFor(flags, /*gathers=*/true).front());
   PSRING_ASSIGN_OR_RETURN(const LayoutAnswer answer,
-                          FindLayouts(expected, flags.memory_bytes, kShown, check, &gathering));
+                          FindLayouts(expected, flags.memory_bytes,
+                                      std::max(kShown, flags.layouts.layouts.size()), check, &gathering));
   std::vector<RangedLayout> best;
   for (const FoundLayout& found : answer.best) {
     PSRING_ASSIGN_OR_RETURN(best.emplace_back(), RangeOf(flags, question, found, check));
@@ -284,7 +244,7 @@ absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags, const CheckSt
                   "\n", SpeedTable(question, best, error), "\n", MemoryTable(best), "\n");
   text += Wrap(
       Tr("micro-batches: of a replica in a step, times their samples. bubble: the part of the step in which "
-         "a device waits for another stage; exposed: for bytes, all-reduces of tensor parallelism included. "
+         "a device waits for another stage; exposed: for bytes, with tp and cp those within layers included. "
          "GB: that a device sends inside its node, and one of a node's cards to other nodes, in a step. "
          "Memory is that of the rank with the most, without dropout masks, attention scores and what "
          "libraries allocate. Each axis is simulated by itself. The ranges hold 9 of 10 published steps of "
@@ -315,14 +275,37 @@ absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags, const CheckSt
   for (RangedLayout& ranged : best) found.push_back(std::move(ranged.found));
   PSRING_ASSIGN_OR_RETURN(const std::string change,
                           WhatWouldChangeIt(expected, gathering, found, answer.with_more_memory, check));
-  return absl::StrCat(text, "\n", Wrap(verdict + change + WhatIsNotTrained(question, found), ""));
+  return LayoutsReport{
+      .text = absl::StrCat(text, "\n", Wrap(verdict + change + WhatIsNotTrained(question, found), "")),
+      .csv = LayoutsCsv(question, found)};
 }
 
 absl::Status SearchLayouts(const PredictFlags& flags, const Interrupt& interrupt, Display& display) {
+  const int64_t begin = MonotonicNanos();
+  std::unique_ptr<RunClaim> claim;
+  if (!flags.out.empty()) {
+    PSRING_ASSIGN_OR_RETURN(claim, RunClaim::Make(flags.out, "predict", WallNow()));
+  }
   display.Redraw("searching layouts");
-  PSRING_ASSIGN_OR_RETURN(const std::string text, LayoutsText(flags, [&] { return interrupt.Check(); }));
+  PSRING_ASSIGN_OR_RETURN(const LayoutsReport report,
+                          ReportOfLayouts(flags, [&] { return interrupt.Check(); }));
   display.Clear();
-  display.SayLines(text);
+  display.SayLines(report.text);
+  if (claim == nullptr) return absl::OkStatus();
+  PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
+  Manifest manifest{.verb = "predict",
+                    .command_line = flags.command_line,
+                    .started_utc = Iso8601(WallNow()),
+                    .machine = DescribeMachine(),
+                    .plan = {}};
+  PSRING_ASSIGN_OR_RETURN(manifest.provenance, DescribeProvenance(binaries.all(), flags.files));
+  PSRING_ASSIGN_OR_RETURN(const RunFolder folder, RunFolder::Open(*claim));
+  manifest.run_id = folder.run_id();
+  PSRING_RETURN_IF_ERROR(folder.Write("layouts.csv", report.csv));
+  PSRING_RETURN_IF_ERROR(folder.Write("predict.txt", report.text));
+  manifest.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
+  PSRING_RETURN_IF_ERROR(folder.WriteManifest(manifest));
+  display.SayLines(Tr("results: layouts.csv, predict.txt and manifest.json in $0", folder.path()));
   return absl::OkStatus();
 }
 

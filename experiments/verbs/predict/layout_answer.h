@@ -18,7 +18,8 @@ void AddLayoutFlags(CLI::App& verb, RawPredictFlags& raw);
 RawPredictFlags WithLayoutDefaults(RawPredictFlags raw);
 
 // Sets what --layouts needs of `flags`, whose others are understood. InvalidArgument, with a message of one
-// line: flags that exclude each other, several numbers of workers, or an unknown memory.
+// line: flags that exclude each other, several numbers of workers, an unknown memory, or a layout that is
+// named and not possible.
 absl::Status UnderstandLayoutSearch(const RawPredictFlags& raw, PredictFlags& flags);
 
 // A found layout under each guess of what is lost (GuessesOf); `found` has the expected price.
@@ -35,11 +36,19 @@ Interval RatioOf(const RangedLayout& one, const RangedLayout& other, double erro
 // none.
 std::string WhatIsNotTrained(const LayoutQuestion& question, const std::vector<FoundLayout>& best);
 
-// The best five layouts with their range, memory, traffic and bubble, the winner if its ratio to the next
-// excludes 1, what would have to change for another one to be fastest, and which of them the trainer does not
-// support. Pure. Errors: those of LayoutModelOf and FindLayouts.
-absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags, const CheckStop& check = absl::OkStatus);
-// Prints it.
+// The question that `flags`, all understood, ask. Errors: those of LayoutModelOf.
+absl::StatusOr<LayoutQuestion> QuestionOf(const PredictFlags& flags);
+
+// The best five layouts, or all that are named, with their range, memory, traffic and bubble, the winner if
+// its ratio to the next excludes 1, what would have to change for another one to be fastest, and which of
+// them the trainer does not support. Pure. Errors: those of LayoutModelOf and FindLayouts.
+struct LayoutsReport {
+  std::string text;
+  std::string csv;  // a line for each of them
+};
+absl::StatusOr<LayoutsReport> ReportOfLayouts(const PredictFlags& flags,
+                                              const CheckStop& check = absl::OkStatus);
+// Prints it, and writes it to the folder of --out, if one is given.
 absl::Status SearchLayouts(const PredictFlags& flags, const Interrupt& interrupt, Display& display);
 
 }  // namespace psring

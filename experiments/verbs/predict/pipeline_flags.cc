@@ -83,6 +83,7 @@ void AddPipelineFlags(CLI::App& verb, RawPredictFlags& raw) {
 
 absl::StatusOr<std::optional<PipelineCase>> UnderstandPipeline(const RawPredictFlags& raw,
                                                                const PredictFlags& flags) {
+  if (!raw.layouts.empty()) return std::nullopt;  // which has checked these flags
   PSRING_RETURN_IF_ERROR(CheckBesidePp(raw.pp > 0, FlagsOfPipelines(raw), FlagsOfReplicas(raw)));
   if (raw.pp == 0) return std::nullopt;
   PipelineCase point{

@@ -12,6 +12,7 @@
 #include "experiments/costs/machine_profile.h"
 #include "experiments/launch/interrupt.h"
 #include "experiments/launch/progress.h"
+#include "experiments/layouts/layout_price.h"
 #include "experiments/simulator/pipeline.h"
 #include "experiments/simulator/prediction.h"
 
@@ -40,7 +41,8 @@ struct RawPredictFlags {
   int copy_streams = 0;  // of 1 and 2; 0: not given
   std::string layouts, memory;
   bool sequence_parallel = false;
-  int dp_shard = 0;  // not given
+  int dp_shard = 0;              // not given
+  std::string context_parallel;  // of --layouts; empty: not given
 };
 
 struct PredictFlags {
@@ -53,6 +55,7 @@ struct PredictFlags {
   PredictOptions options;
   double memory_bytes = 0;                // --layouts: of a device; 0: no layouts are searched
   bool sequence_parallel = false;         // --layouts
+  LayoutChoice layouts = {};              // which --layouts considers
   std::optional<PipelineCase> pipeline;   // --pp; `workload` is then of one micro-batch
   std::optional<MachineProfile> profile;  // of a measured machine
   double rdma = 0;                        // RdmaShare, or as --network

@@ -11,7 +11,6 @@
 #include <memory>
 #include <set>
 #include <thread>
-#include <type_traits>
 #include <utility>
 #include <vector>
 

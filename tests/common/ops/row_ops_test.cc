@@ -1,9 +1,13 @@
 // Sums of rows and products of vectors, of every implementation of Ops that has them.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstddef>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/kernels/threefry.h"
 #include "tests/common/ops/ops_fixture.h"
 #include "tests/has.h"
 
@@ -86,6 +90,113 @@ TEST_P(RowOpsTest, ProductsAgreeWithTheReference) {
 
 INSTANTIATE_TEST_SUITE_P(Ops, RowOpsTest, testing::ValuesIn(AllImplementations()),
                          [](const auto& info) { return info.param.name; });
+
+// Dropout of every implementation of Ops that has it, and the generator that it draws from.
+
+// The known answers of Random123, the authors' library.
+TEST(Threefry, GivesTheKnownAnswers) {
+  const auto words = [](const Words4& counter, const Words4& key) {
+    const Words4 bits = Threefry(counter, ThreefryKey(key));
+    return std::vector<uint32_t>{bits.w0, bits.w1, bits.w2, bits.w3};
+  };
+  using Words = std::vector<uint32_t>;
+  constexpr uint32_t kOnes = 0xffffffff;
+  EXPECT_EQ(words({0, 0, 0, 0}, {0, 0, 0, 0}), (Words{0x9c6ca96a, 0xe17eae66, 0xfc10ecd4, 0x5256a7d8}));
+  EXPECT_EQ(words({kOnes, kOnes, kOnes, kOnes}, {kOnes, kOnes, kOnes, kOnes}),
+            (Words{0x2a881696, 0x57012287, 0xf6c7446e, 0xa16a6732}));
+  EXPECT_EQ(words({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+                  {0xa4093822, 0x299f31d0, 0x082efa98, 0xec4e6c89}),
+            (Words{0x59cd1dbb, 0xb8879579, 0x86b5d00c, 0xac8b6d84}));
+}
+
+class DropoutOpsTest : public OpsTest {
+ protected:
+  Floats Apply(const DropoutShape& shape, const std::vector<uint64_t>& seeds) {
+    const Tensor x(*device_, *stream_, Floats(shape.batch * shape.elements, 1.0f), ops_->activations()),
+        y(*device_, *stream_, Floats(shape.batch * shape.elements, std::nanf("")), ops_->activations());
+    ops_->families().dropout->Apply(shape, seeds.data(), x.span(), {}, y.span(), *stream_);
+    return y.floats();
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, DropoutOpsTest, testing::ValuesIn(AllImplementations()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(DropoutOpsTest, AgreesWithTheReference) {
+  SKIP_WITHOUT(dropout);
+  const std::vector<uint64_t> seeds = {7, 1, 7};
+  for (const int batch : {0, 1, 3}) {
+    for (const size_t elements : {1, 63, 64, 65, 200}) {
+      for (const double probability : {0.0, .1, .9}) {
+        for (const bool adds : {false, true}) {
+          for (const bool trains : {false, true}) {
+            SCOPED_TRACE(testing::Message() << batch << " x " << elements << ", " << probability
+                                            << (adds ? ", residual" : "") << (trains ? "" : ", evaluation"));
+            const DropoutShape shape{batch, elements, probability, 2};
+            const size_t count = batch * elements;
+            const auto run = [&](Ops& ops, const Memory& m) -> Results {
+              const Tensor x = m.PutActivations(count, 1), residual = m.PutActivations(count, 2),
+                           y = m.ResultActivations(count);
+              ops.families().dropout->Apply(shape, trains ? seeds.data() : nullptr, x.span(),
+                                            adds ? residual.span() : Span{}, y.span(), m.stream);
+              return {y.floats()};
+            };
+            ExpectLikeTheReference(run);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(DropoutOpsTest, DropsTheGivenShareAndScalesTheRest) {
+  SKIP_WITHOUT(dropout);
+  for (const double probability : {.1, .5, .75}) {
+    const Floats y = Apply({4, 50'000, probability, 0}, {1, 2, 3, 4});
+    double zeros = 0;
+    for (const float value : y) {
+      if (value == 0) {
+        ++zeros;
+      } else {
+        ASSERT_NEAR(value, 1 / (1 - probability), 4e-3 / (1 - probability));
+      }
+    }
+    const double deviation = std::sqrt(probability * (1 - probability) / double(y.size()));
+    EXPECT_NEAR(zeros / double(y.size()), probability, 5 * deviation);
+  }
+}
+
+TEST_P(DropoutOpsTest, DropsOtherElementsOfOtherSamplesAndLayersOnly) {
+  SKIP_WITHOUT(dropout);
+  const auto differing = [](const Floats& a, const Floats& b) {
+    double count = 0;
+    for (size_t i = 0; i < a.size(); ++i) count += (a[i] == 0) != (b[i] == 0);
+    return count / double(a.size());
+  };
+  const size_t elements = 20'000;
+  const Floats one = Apply({1, elements, .5, 3}, {8}), two = Apply({2, elements, .5, 3}, {9, 8});
+  const Floats first(two.begin(), two.begin() + elements), second(two.begin() + elements, two.end());
+  EXPECT_EQ(second, one) << "wherever the sample is in a batch";
+  EXPECT_NEAR(differing(first, second), .5, .02);
+  EXPECT_NEAR(differing(Apply({1, elements, .5, 4}, {8}), one), .5, .02);
+  const Floats low(one.begin(), one.begin() + elements / 2), high(one.begin() + elements / 2, one.end());
+  EXPECT_NEAR(differing(low, high), .5, .025) << "elements";
+}
+
+TEST_P(DropoutOpsTest, APartOfASampleLosesWhatTheWholeSampleLosesThere) {
+  SKIP_WITHOUT(dropout);
+  const Floats whole = Apply({1, 300, .5, 3}, {8});
+  for (const size_t first : {1, 16, 63, 64, 65, 100, 299}) {
+    for (const size_t count : {size_t{1}, size_t{70}, size_t{200}}) {
+      if (first + count > whole.size()) continue;
+      SCOPED_TRACE(testing::Message() << count << " from " << first);
+      const Floats part = Apply({2, count, .5, 3, first}, {9, 8});
+      const auto begin = whole.begin() + static_cast<std::ptrdiff_t>(first);
+      EXPECT_EQ(Floats(part.begin() + static_cast<std::ptrdiff_t>(count), part.end()),
+                Floats(begin, begin + static_cast<std::ptrdiff_t>(count)));
+    }
+  }
+}
 
 }  // namespace
 }  // namespace psring

@@ -66,9 +66,8 @@ TEST(Verdict, SaysWhetherTheServersWireDecides) {
 }
 
 TEST(Verdict, FactsAreAlignedAndWrapped) {
-  const RunVerdict verdict{
-      .facts = {{"gain", "2.00 times"}, {"if you must distribute", std::string(60, 'x') + " y"}}};
-  EXPECT_EQ(FactsText(verdict).substr(0, 31), "  gain          2.00 times\n  if");
+  const RunVerdict verdict{.facts = {{"gain", "2.00 times"}, {"no winner", std::string(60, 'x') + " y"}}};
+  EXPECT_EQ(FactsText(verdict).substr(0, 29), "  gain        2.00 times\n  no");
   EXPECT_THAT(FactsText({.facts = {{"a", absl::StrCat(std::string(100, 'x'), " y")}}}), Has("x\n      y\n"));
 }
 

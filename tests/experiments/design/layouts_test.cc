@@ -75,40 +75,33 @@ TEST(Layouts, AllOfANumberOfWorkersAreItsDivisors) {
   EXPECT_THAT(names(3), ElementsAre("dp3", "pp3", "tp3", "cp3"));
 }
 
+// The configurations of --layouts auto on 4 workers, if the model can be divided in every way.
+std::vector<std::string> NamesOfTried(const std::string& strategy) {
+  std::vector<std::string> names = {"single x 1", "none x 4", absl::StrCat(strategy, " x 4")};
+  for (const char* layout : {"dp2xpp2 1f1b", "dp2xtp2", "dp2xcp2", "pp4 1f1b", "tp4", "pp2xtp2 1f1b", "cp4",
+                             "pp2xcp2 1f1b", "tp2xcp2"})
+    names.push_back(absl::StrCat(strategy, " x 4 (", layout, ")"));
+  return names;
+}
+
 TEST(Layouts, TriedOnesDivideMatricesIfTheModelAllowsIt) {
   const CompareOptions options = Tried(4);
-  EXPECT_EQ(RefusalOfLayouts(options), "");
-  EXPECT_THAT(
-      Names(PlanFor(options, 2, ProbeOfGpt({1, 2, 4})).cost),
-      ElementsAre("single x 1", "none x 4", "ring x 4", "ring x 4 (dp2xpp2 1f1b)", "ring x 4 (dp2xtp2)",
-                  "ring x 4 (dp2xcp2)", "ring x 4 (pp4 1f1b)", "ring x 4 (tp4)", "ring x 4 (pp2xtp2 1f1b)",
-                  "ring x 4 (cp4)", "ring x 4 (pp2xcp2 1f1b)", "ring x 4 (tp2xcp2)"));
   EXPECT_THAT(Names(PlanFor(options, 2, ProbeOfGpt({1, 2})).cost),
               testing::Not(testing::Contains(std::string("ring x 4 (tp4)"))));
-  EXPECT_THAT(
-      LayoutNotes(options, ProbeOfGpt({1, 2})),
-      testing::Contains(std::string("--layouts auto leaves out tp4: this model supports only --tp 1 or 2")));
-  EXPECT_THAT(
-      LayoutNotes(options, ProbeOfGpt({1})),
-      testing::Contains(std::string(
-          "--layouts auto leaves out dp2xtp2, tp4, pp2xtp2, tp2xcp2: this model supports only --tp 1")));
-  EXPECT_EQ(LayoutNotes(options, ProbeOfGpt({1, 2, 4})).size(), 1u);
+  for (const auto& [ranks, note] :
+       {std::pair<std::vector<int64_t>, const char*>{{1, 2}, "tp4: this model supports only --tp 1 or 2"},
+        {{1}, "dp2xtp2, tp4, pp2xtp2, tp2xcp2: this model supports only --tp 1"}})
+    EXPECT_THAT(LayoutNotes(options, ProbeOfGpt(ranks)),
+                testing::Contains(absl::StrCat("--layouts auto leaves out ", note)));
 }
 
 TEST(Layouts, TriedOnesSuitStrategyAndProgram) {
   CompareOptions options = Tried(4);
   const Probe probe = ProbeOfGpt({1, 2, 4});
-  for (const char* shards : {"zero2", "fsdp"}) {
-    options.strategies = {shards};
+  for (const char* strategy : {"ring", "zero2", "fsdp"}) {
+    options.strategies = {strategy};
     EXPECT_EQ(RefusalOfLayouts(options), "");
-    EXPECT_THAT(
-        Names(PlanFor(options, 2, probe).cost),
-        ElementsAre("single x 1", "none x 4", absl::StrCat(shards, " x 4"),
-                    absl::StrCat(shards, " x 4 (dp2xpp2 1f1b)"), absl::StrCat(shards, " x 4 (dp2xtp2)"),
-                    absl::StrCat(shards, " x 4 (dp2xcp2)"), absl::StrCat(shards, " x 4 (pp4 1f1b)"),
-                    absl::StrCat(shards, " x 4 (tp4)"), absl::StrCat(shards, " x 4 (pp2xtp2 1f1b)"),
-                    absl::StrCat(shards, " x 4 (cp4)"), absl::StrCat(shards, " x 4 (pp2xcp2 1f1b)"),
-                    absl::StrCat(shards, " x 4 (tp2xcp2)")));
+    EXPECT_EQ(Names(PlanFor(options, 2, probe).cost), NamesOfTried(strategy));
     EXPECT_EQ(LayoutNotes(options, probe).size(), 1u) << "none is left out";
   }
   options = Tried(4);
@@ -234,42 +227,44 @@ TEST(Layouts, OnlyThoseThatDivideMatricesDivideTokens) {
   EXPECT_THAT(RefusalOfLayouts(options), Has("--tp 2 does not divide the context of 31 tokens"));
 }
 
-TEST(Layouts, ARecordedPlanKeepsDividedMatricesApart) {
-  Plan plan = PlanFor(ComparedGpt("dp4,dp2xtp2,tp4"));
-  RecordedPlan recorded{.rounds = 3};
-  for (const Configuration& configuration : plan.cost) {
-    recorded.cost.push_back(NoteOf(configuration));
-    recorded.cost.back().trainer_flags.push_back(absl::StrCat("--eval_every=", recorded.cost.size()));
+using Change = void (*)(CompareOptions&);
+
+// `message` is a part of the refusal of these layouts with this change; "": they are accepted.
+struct RefusedLayouts {
+  const char *layouts, *message;
+  Change change = [](CompareOptions&) {};
+};
+void ExpectRefusedLayouts(CompareOptions (*make)(const std::string&),
+                          const std::vector<RefusedLayouts>& all) {
+  for (const auto& [layouts, message, change] : all) {
+    CompareOptions options = make(layouts);
+    change(options);
+    const std::string refusal = RefusalOfLayouts(options);
+    EXPECT_THAT(refusal, Has(message)) << layouts;
+    EXPECT_EQ(refusal.empty(), *message == 0) << layouts << ": " << refusal;
   }
-  ASSERT_TRUE(TakeRecordedPlan(recorded, ComparedGpt("dp4,dp2xtp2,tp4"), plan).ok());
-  std::vector<int64_t> taken;
-  for (const Configuration& configuration : plan.cost) taken.push_back(configuration.training.eval_every);
-  EXPECT_THAT(taken, ElementsAre(1, 2, 3, 4, 5));
 }
 
 TEST(Layouts, WhatDoesNotSuitDividedMatricesIsRejectedByName) {
-  const auto refused = [](const std::string& layouts, auto change) {
-    CompareOptions options = ComparedGpt(layouts);
-    change(options);
-    return RefusalOfLayouts(options);
-  };
-  EXPECT_EQ(refused("dp4,tp4", [](CompareOptions& o) { o.strategies = {"zero1"}; }), "");
-  EXPECT_EQ(refused("dp2,dp4", [](CompareOptions& o) { o.strategies = {"fsdp"}; }), "");
-  EXPECT_EQ(refused("dp2,tp2", [](CompareOptions& o) { o.strategies = {"zero2"}; }), "");
-  EXPECT_EQ(refused("dp2,tp2", [](CompareOptions& o) { o.strategies = {"ps-sync"}; }), "");
-  EXPECT_THAT(refused("dp2,tp2", [](CompareOptions& o) { o.strategies = {"ps-ssp:1"}; }),
-              Has("--tp does not support --strategy ps-ssp:1"));
-  EXPECT_THAT(refused("dp4,pp2xtp2", [](CompareOptions& o) { o.programs = {"zb-h1"}; }),
-              Has("--tp and --program zb-h1 exclude each other"));
-  EXPECT_THAT(refused("dp2,tp2", [](CompareOptions& o) { o.training.model = "cnn"; }),
-              Has("--tp divides the matrices of transformers", "omit it for cnn"));
-  EXPECT_THAT(refused("dp3,tp3", [](CompareOptions& o) { o.micro_batches = {9}; }),
-              Has("--tp 3 does not divide the 4 heads of gpt-nano"));
-  EXPECT_THAT(refused("dp4,dp2xtp2", [](CompareOptions& o) { o.rank_order = "pp,dp"; }),
-              Has("--rank_order 'pp,dp' is not dp,tp or tp,dp"));
-  const auto ulysses = [](CompareOptions& o) { o.training.context_parallel = "ulysses"; };
-  EXPECT_EQ(refused("dp2,cp2", ulysses), "");
-  EXPECT_THAT(refused("dp2,tp2", ulysses), Has("--context_parallel needs a layout that divides sequences"));
+  const Change ulysses = [](CompareOptions& o) { o.training.context_parallel = "ulysses"; };
+  ExpectRefusedLayouts(ComparedGpt,
+                       {{"dp4,tp4", "", [](CompareOptions& o) { o.strategies = {"zero1"}; }},
+                        {"dp2,dp4", "", [](CompareOptions& o) { o.strategies = {"fsdp"}; }},
+                        {"dp2,tp2", "", [](CompareOptions& o) { o.strategies = {"zero2"}; }},
+                        {"dp2,tp2", "", [](CompareOptions& o) { o.strategies = {"ps-sync"}; }},
+                        {"dp2,tp2", "--tp does not support --strategy ps-ssp:1",
+                         [](CompareOptions& o) { o.strategies = {"ps-ssp:1"}; }},
+                        {"dp4,pp2xtp2", "--tp and --program zb-h1 exclude each other",
+                         [](CompareOptions& o) { o.programs = {"zb-h1"}; }},
+                        {"dp2,tp2", "--tp divides the matrices of transformers",
+                         [](CompareOptions& o) { o.training.model = "cnn"; }},
+                        {"dp2,tp2", "omit it for cnn", [](CompareOptions& o) { o.training.model = "cnn"; }},
+                        {"dp3,tp3", "--tp 3 does not divide the 4 heads of gpt-nano",
+                         [](CompareOptions& o) { o.micro_batches = {9}; }},
+                        {"dp4,dp2xtp2", "--rank_order 'pp,dp' is not dp,tp or tp,dp",
+                         [](CompareOptions& o) { o.rank_order = "pp,dp"; }},
+                        {"dp2,cp2", "", ulysses},
+                        {"dp2,tp2", "--context_parallel needs a layout that divides sequences", ulysses}});
   // Such as a vocabulary of 3 tokens.
   EXPECT_THAT(MakePlan(ComparedGpt("dp4,tp4"), ProbeOfGpt({1, 2}), 2).status().message(),
               Has("this model supports only --tp 1 or 2"));
@@ -339,22 +334,6 @@ TEST(Layouts, AllCutsNeedTwoStages) {
   EXPECT_EQ(refused("pp2,dp2xpp2", "gpipe"), "");
   EXPECT_THAT(refused("pp2,pp4", "1f1b"), Has("pp4 1f1b has 4 stages"));
   EXPECT_THAT(refused("pp2", "interleaved:2"), Has("pp2 interleaved:2 has 4 stages"));
-}
-
-TEST(Layouts, ARecordedPlanKeepsCutsApart) {
-  CompareOptions options = Compared("pp2");
-  options.cuts = kAllCuts;
-  Probe probe = TestProbe();
-  probe.cuts = {1, 2};
-  Plan plan = PlanFor(options, 2, probe);
-  RecordedPlan recorded{.rounds = 3};
-  for (const Configuration& configuration : plan.cost) {
-    recorded.cost.push_back(NoteOf(configuration));
-    recorded.cost.back().trainer_flags.push_back(absl::StrCat("--eval_every=", recorded.cost.size()));
-  }
-  ASSERT_TRUE(TakeRecordedPlan(recorded, options, plan).ok());
-  EXPECT_EQ(plan.cost[1].training.eval_every, 2);
-  EXPECT_EQ(plan.cost[2].training.eval_every, 3);
 }
 
 TEST(Layouts, AllComputeTheSameSamplesPerStep) {
@@ -444,30 +423,31 @@ TEST(Layouts, OnlyPipelinesHaveTheirFlags) {
 }
 
 TEST(Layouts, WhatDoesNotSuitThemIsRejectedByName) {
-  const auto refused = [](const std::string& layouts, auto change) {
-    CompareOptions options = Compared(layouts);
-    change(options);
-    return RefusalOfLayouts(options);
-  };
-  EXPECT_THAT(refused("dp2,dp3xpp2", [](CompareOptions&) {}),
-              Has("the 3 replicas of dp3xpp2 cannot share them equally; use a multiple of 3, such as 9"));
-  EXPECT_THAT(refused("dp3,pp2", [](CompareOptions&) {}), Has("--micro_batches 8", "omit dp3"));
-  EXPECT_THAT(refused("dp2xpp2",
-                      [](CompareOptions& o) {
-                        o.micro_batches = {8, 1 << 22};
-                      }),
-              Has("use fewer micro-batches"));
-  EXPECT_THAT(refused("dp2,pp2",
-                      [](CompareOptions& o) {
-                        o.strategies = {"single", "none"};
-                      }),
-              Has("strategies that send gradients", "single, none"));
-  EXPECT_THAT(refused("dp2,pp2", [](CompareOptions& o) { o.strategies = {"hybrid"}; }), Has("hybrid"));
-  EXPECT_THAT(refused("dp2,pp2", [](CompareOptions& o) { o.programs = {"1f2b"}; }), Has("'1f1b'"));
-  EXPECT_THAT(refused("dp2,pp2", [](CompareOptions& o) { o.cuts = "3,6"; }), Has("--cuts 3,6"));
-  EXPECT_THAT(refused("dp2,dp4", [](CompareOptions& o) { o.training.clock = "virtual"; }),
-              Has("--clock virtual has no model of layouts"));
-  EXPECT_EQ(refused("dp2,pp2", [](CompareOptions& o) { o.strategies = {"single", "direct"}; }), "");
+  ExpectRefusedLayouts(
+      Compared,
+      {{"dp2,dp3xpp2", "the 3 replicas of dp3xpp2 cannot share them equally; use a multiple of 3, such as 9"},
+       {"dp3,pp2", "--micro_batches 8"},
+       {"dp3,pp2", "omit dp3"},
+       {"dp2xpp2", "use fewer micro-batches",
+        [](CompareOptions& o) {
+          o.micro_batches = {8, 1 << 22};
+        }},
+       {"dp2,pp2", "strategies that send gradients",
+        [](CompareOptions& o) {
+          o.strategies = {"single", "none"};
+        }},
+       {"dp2,pp2", "single, none",
+        [](CompareOptions& o) {
+          o.strategies = {"single", "none"};
+        }},
+       {"dp2,pp2", "hybrid", [](CompareOptions& o) { o.strategies = {"hybrid"}; }},
+       {"dp2,pp2", "'1f1b'", [](CompareOptions& o) { o.programs = {"1f2b"}; }},
+       {"dp2,pp2", "--cuts 3,6", [](CompareOptions& o) { o.cuts = "3,6"; }},
+       {"dp2,dp4", "--clock virtual has no model of layouts",
+        [](CompareOptions& o) { o.training.clock = "virtual"; }},
+       {"dp2,pp2", "", [](CompareOptions& o) {
+          o.strategies = {"single", "direct"};
+        }}});
 }
 
 TEST(Layouts, MicroBatchesDivideTheSamplesOfAStep) {
@@ -479,29 +459,40 @@ TEST(Layouts, MicroBatchesDivideTheSamplesOfAStep) {
               Has("--global_batch 1024 does not divide into 10 equal micro-batches; use 1030"));
 }
 
-TEST(Layouts, ARecordedPlanKeepsThemApart) {
-  CompareOptions options = Compared("pp2");
-  options.micro_batches = {4, 8};
-  Plan plan = PlanFor(options);
+// The plan's configurations, of which number n was recorded with --eval_every n, as if fitted.
+RecordedPlan RecordOf(const Plan& plan) {
   RecordedPlan recorded{.rounds = 3};
   for (const Configuration& configuration : plan.cost) {
     recorded.cost.push_back(NoteOf(configuration));
-    recorded.cost.back().trainer_flags.push_back(
-        absl::StrCat("--eval_every=", recorded.cost.size()));  // fitted
+    recorded.cost.back().trainer_flags.push_back(absl::StrCat("--eval_every=", recorded.cost.size()));
   }
-  ASSERT_TRUE(TakeRecordedPlan(recorded, options, plan).ok());
-  std::vector<int64_t> taken;
-  for (const Configuration& configuration : plan.cost) taken.push_back(configuration.training.eval_every);
-  EXPECT_THAT(taken, ElementsAre(1, 2, 3));
-  options.programs = {"gpipe"};
-  plan = PlanFor(options);
-  EXPECT_THAT(TakeRecordedPlan(recorded, options, plan).message(), Has("has no ring x 2 (pp2 gpipe m4)"));
+  return recorded;
 }
 
-// Stale gradients, as those of asynchronous servers.
-TEST(Layouts, WithoutAFlushTheUpdateIsThatOfAsynchronousServers) {
+TEST(Layouts, ARecordedPlanKeepsThemApart) {
+  CompareOptions cut = Compared("pp2"), counted = cut;
+  cut.cuts = kAllCuts;
+  counted.micro_batches = {4, 8};
   Probe probe = TestProbe();
-  for (StrategyUpdate& rule : probe.updates) rule.lr = rule.strategy == "ps-async" ? .5 : .25;
+  probe.cuts = {1, 2};
+  for (const auto& [options, count] :
+       {std::pair(ComparedGpt("dp4,dp2xtp2,tp4"), 5), {cut, 3}, {counted, 3}}) {
+    Plan plan = PlanFor(options, 2, probe);
+    ASSERT_TRUE(TakeRecordedPlan(RecordOf(plan), options, plan).ok());
+    int64_t number = 0;
+    for (const Configuration& configuration : plan.cost)
+      EXPECT_EQ(configuration.training.eval_every, ++number) << configuration.name();
+    EXPECT_EQ(number, count);
+  }
+  const RecordedPlan recorded = RecordOf(PlanFor(counted));
+  counted.programs = {"gpipe"};
+  Plan plan = PlanFor(counted);
+  EXPECT_THAT(TakeRecordedPlan(recorded, counted, plan).message(), Has("has no ring x 2 (pp2 gpipe m4)"));
+}
+
+TEST(Layouts, WithoutAFlushTheUpdateIsTheTrainersForSuchPrograms) {
+  Probe probe = TestProbe();
+  for (StrategyUpdate& rule : probe.updates) rule.lr = rule.strategy == kWithoutFlush ? .5 : .25;
   TrainingOptions training;
   training.pp = 2;
   for (const auto& [program, lr] : {std::pair{"1f1b", .25}, {"pipedream", .5}}) {

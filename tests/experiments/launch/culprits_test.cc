@@ -1,8 +1,6 @@
 // Ranks started with wrong settings, by hand or by a launcher: every process ends within its timeout, with
 // one line that names the cause. The real trainer.
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>

@@ -12,8 +12,10 @@
 
 #include "common/workloads/devices.h"
 #include "common/workloads/workload.h"
+#include "experiments/layouts/published_layouts.h"
 #include "experiments/simulator/collective.h"
 #include "ring_worker/schedules/schedule.h"
+#include "tests/experiments/layouts/layout_questions.h"
 #include "tests/has.h"
 
 namespace psring {
@@ -21,52 +23,12 @@ namespace {
 
 constexpr double kGiB = 1 << 30;
 
-// Layers that take 1 ms forward and 2 ms backward for a sample, without an embedding.
-LayoutModel EqualLayers(int layers, double parameters) {
-  LayoutModel model{.name = "equal", .width = 64, .tokens = 16, .heads = 8};
-  for (int layer = 0; layer < layers; ++layer) {
-    model.layers.push_back({.forward_s = 1e-3,
-                            .backward_s = 2e-3,
-                            .matrices = parameters,
-                            .widths = {192, 64, 256, 256},
-                            .forward_sums = 2,
-                            .backward_sums = 2});
-  }
-  return model;
-}
-
-LayoutQuestion OnNodes(LayoutModel model, int workers, int per_node, double link_bytes_per_s) {
-  LayoutQuestion question{.model = std::move(model), .workers = workers, .global_batch = 2 * workers};
-  question.cluster = {.gpus_per_node = per_node,
-                      .link_bytes_per_s = link_bytes_per_s,
-                      .intra_bytes_per_s = 100 * link_bytes_per_s,
-                      .fraction = 1,
-                      .latency_s = 0,
-                      .intra_latency_s = 0};
-  return question;
-}
-
 LayoutQuestion LlamaOn(int workers, const char* cluster) {
   const Workload workload = OnDevice(LoadWorkload("llama_8b").value(), "H100").value();
   return {.model = LayoutModelOf(workload).value(),
           .cluster = LoadCluster(cluster).value(),
           .workers = workers,
           .global_batch = workers};
-}
-
-LayoutPrice Priced(const LayoutQuestion& question, const LayoutCandidate& candidate) {
-  return PriceOf(question, candidate, StagesOf(question.model, candidate).value()).value();
-}
-
-LayoutCandidate Candidate(int dp, int pp, int tp, const char* strategy, const char* program,
-                          int micro_batches) {
-  return {.dp = dp,
-          .pp = pp,
-          .tp = tp,
-          .strategy = &ShardingStrategy(strategy),
-          .program = FindStepProgram(program).value(),
-          .samples = 1,
-          .micro_batches = micro_batches};
 }
 
 TEST(LayoutModel, ATransformersLayersHaveItsParametersAndActivations) {
@@ -86,6 +48,9 @@ TEST(LayoutModel, ATransformersLayersHaveItsParametersAndActivations) {
   EXPECT_EQ(model.KeptBytes(model.layers.front(), 1, 1), 0);
   EXPECT_DOUBLE_EQ(model.KeptBytes(model.layers.back(), 1, 1), 4. * 8192 * (128256 + 4096));
   EXPECT_EQ(layer.forward_sums + layer.backward_sums, kAllReducesPerLayer);
+  EXPECT_EQ(layer.keys, .5) << "8 heads of keys and of values for 32 of queries";
+  EXPECT_NEAR(layer.attention, 8192. / (8192 + 13 * 4096), 1e-9) << "13 h^2 parameters";
+  EXPECT_EQ(LayoutModelOf(LoadWorkload("gpt2").value())->layers[1].keys, 2);
 }
 
 TEST(LayoutModel, ATiedHeadHasTheLogitsOfTheVocabulary) {
@@ -213,7 +178,9 @@ TEST(LayoutPrice, TensorParallelRanksAddInEveryLayer) {
 }
 
 TEST(LayoutPrice, NoStepIsShorterThanItsBound) {
-  LayoutQuestion question = OnNodes(EqualLayers(8, 1e5), 8, 4, 50e6);
+  LayoutQuestion question = OnNodes(WithAttention(8), 8, 4, 50e6);
+  for (ModelLayer& layer : question.model.layers) layer.matrices = 1e5;
+  question.model.tokens = 4 * kMinDividedTokens;
   question.cluster.latency_s = 20e-6;
   int candidates = 0;
   for (const LayoutCandidate& candidate : LayoutCandidates(question)) {
@@ -401,6 +368,72 @@ TEST(LayoutSearch, SlowerLinksMakeAPipelineFastest) {
   EXPECT_EQ(other->index, 1u);
   best.pop_back();
   EXPECT_FALSE(OtherBestWithLinks(question, best, true)->has_value());
+}
+
+std::vector<double> Predicted(const PublishedTraining& training, bool is_bound = true, double cv = 0,
+                              double fraction = .9) {
+  Cluster cluster = training.cluster;
+  cluster.fraction = fraction;
+  return TrainingPredictor::Of(training)->Predict(cluster, cv, is_bound).value();
+}
+
+// Narayanan et al. 2021, equation 4: about 8 operations per token and parameter.
+TEST(PublishedLayouts, AStepsOperationsAreThoseOfThePaper) {
+  const GptShape gpt3{.billions = 174.6, .layers = 96, .width = 12288, .heads = 96};
+  EXPECT_NEAR(RecomputingOperations(gpt3, 1536) / (8. * 1536 * 2048 * 174.6e9), 1.02, .02);
+}
+
+TEST(PublishedLayouts, TheirRanksAndSamplesDivide) {
+  for (const PublishedTraining& training : PublishedTrainings()) {
+    EXPECT_THAT(SourceText(training), Has(training.remark));
+    for (const PublishedLayout& row : training.rows) {
+      EXPECT_EQ(row.workers % (row.pp * row.tp), 0) << training.title;
+      EXPECT_EQ(row.batch % (row.workers / row.pp / row.tp * row.samples), 0) << training.title;
+    }
+  }
+  EXPECT_EQ(NameOf(PublishedTrainings()[0].rows[4]), "39.1 billion, dp32xpp2xtp8");
+}
+
+// Half of the devices take nearly twice as long, of which the bubble is a smaller part.
+TEST(PublishedLayouts, TheFirstRowSetsTheSpeed) {
+  PublishedTraining training = PublishedTrainings()[1];
+  const std::vector<double> predicted = Predicted(training, /*is_bound=*/false);
+  training.rows[0].seconds *= 2;
+  const std::vector<double> slower = Predicted(training, /*is_bound=*/false);
+  ASSERT_EQ(slower.size(), 2u);
+  EXPECT_NEAR(slower[0] / predicted[0], 2, .2);
+  EXPECT_GT(predicted[0], training.rows[0].seconds / 4);
+}
+
+TEST(PublishedLayouts, TheBoundIsNearTheStep) {
+  for (const size_t training : {1u, 2u, 6u}) {
+    const std::vector<double> bound = Predicted(PublishedTrainings()[training]),
+                              step = Predicted(PublishedTrainings()[training], /*is_bound=*/false);
+    for (size_t i = 0; i < bound.size(); ++i) EXPECT_NEAR(bound[i] / step[i], 1, .15) << training << " " << i;
+  }
+}
+
+// Elementwise operations take a smaller part of wide models' time.
+TEST(PublishedLayouts, WideModelsComputeFaster) {
+  const PublishedTraining& megatron = PublishedTrainings()[0];
+  const std::vector<double> predicted = Predicted(megatron);
+  const auto flops_per_gpu = [&](size_t row, double seconds) {
+    const PublishedLayout& of = megatron.rows[row];
+    return RecomputingOperations(of.shape, of.batch) / (seconds * of.workers);
+  };
+  const double first = flops_per_gpu(0, megatron.rows[0].seconds);
+  for (const size_t row : {7u, 8u, 9u}) {
+    EXPECT_GT(flops_per_gpu(row, predicted[row - 1]), 1.05 * first);
+    EXPECT_NEAR(predicted[row - 1] / megatron.rows[row].seconds, 1, .15);
+  }
+}
+
+TEST(PublishedLayouts, WhatIsLostMakesMoreDevicesSlower) {
+  const PublishedTraining& zero3 = PublishedTrainings()[2];
+  const double described = Predicted(zero3)[1];
+  EXPECT_GT(Predicted(zero3, true, 0, .05)[1], 2 * described) << "a small share of the links";
+  EXPECT_GT(Predicted(PublishedTrainings()[4], true, .2)[2], Predicted(PublishedTrainings()[4])[2])
+      << "more nodes wait for a slower one";
 }
 
 }  // namespace

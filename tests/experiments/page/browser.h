@@ -15,6 +15,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "tests/experiments/slurp.h"
+#include "tests/test_folder.h"
 
 namespace psring {
 
@@ -35,11 +36,7 @@ class BrowserTest : public testing::Test {
   void SetUp() override {
     chromium_ = FindChromium();
     if (chromium_.empty()) GTEST_SKIP() << "Chromium is not installed; apt-get install chromium";
-    root_ = std::filesystem::path(testing::TempDir()) / absl::StrCat("psring-browser-", getpid());
-    std::filesystem::remove_all(root_);
-    std::filesystem::create_directories(root_);
   }
-  void TearDown() override { std::filesystem::remove_all(root_); }
 
   int Shell(const std::string& command) const {
     const int status = std::system(absl::StrCat("cd ", root_.string(), " && ", command).c_str());
@@ -104,7 +101,8 @@ class BrowserTest : public testing::Test {
   }
 
   std::string chromium_;
-  std::filesystem::path root_;
+  const TestFolder made_;
+  const std::filesystem::path root_ = made_.path();
 };
 
 }  // namespace psring

@@ -1,7 +1,6 @@
 // The report's page without a browser: its data, and that no file of a run folder can inject markup.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -17,6 +16,7 @@
 #include "experiments/page/schedule_data.h"
 #include "experiments/run_folder/run_files.h"
 #include "tests/has.h"
+#include "tests/test_folder.h"
 #include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
@@ -27,13 +27,6 @@ using Json = nlohmann::json;
 
 class ReportPageTest : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::path(testing::TempDir()) / absl::StrCat("psring-report-", getpid());
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   void Put(const std::string& name, const std::string& text) const { std::ofstream(folder_ / name) << text; }
   RunData Read() const { return ReadRunData(folder_.string()).value(); }
   Json ReadJson() const { return Json::parse(Read().json); }
@@ -47,7 +40,8 @@ class ReportPageTest : public testing::Test {
     return text;
   }
 
-  fs::path folder_;
+  const TestFolder made_;
+  const fs::path folder_ = made_.path();
 };
 
 std::string TableOfOneRow() {

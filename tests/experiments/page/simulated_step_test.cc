@@ -1,6 +1,5 @@
 #include "experiments/page/simulated_step.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>

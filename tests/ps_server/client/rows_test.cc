@@ -79,7 +79,7 @@ TEST(Rows, OfEveryStepEqualALoopBitForBit) {
       for (int64_t step = 0; step <= kSteps; ++step) {
         const StepRows own(job, rank, step);
         const auto& [rows, values, gradients, pulls, pushes] = own;
-        ASSERT_EQ(worker.client->rows().Pull(step, pulls, Soon()), absl::OkStatus());
+        ASSERT_EQ(worker.client->Pull(step, pulls, Soon()), absl::OkStatus());
         for (int t = 0; t < 2; ++t) {
           const size_t width = static_cast<size_t>(job.tables[t].width);
           for (size_t i = 0; i < values[t].size(); ++i) {
@@ -88,7 +88,7 @@ TEST(Rows, OfEveryStepEqualALoopBitForBit) {
           }
         }
         if (step == kSteps) break;
-        worker.client->rows().Push(step, 1 + rank, pushes);
+        worker.client->Push(step, 1 + rank, pushes);
         ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
         for (int t = 0; t < 2; ++t) {
           std::deque<StepRows> all_rows;
@@ -134,10 +134,10 @@ TEST(Rows, AJobMayHaveOnlyTables) {
       const std::vector<RowPull> pulls = {{0, rows, values.data()}};
       const std::vector<RowPush> pushes = {{0, rows, gradient.data()}};
       for (int64_t step = 0; step < 3; ++step) {
-        ASSERT_EQ(client->rows().Pull(step, pulls, Soon()), absl::OkStatus());
+        ASSERT_EQ(client->Pull(step, pulls, Soon()), absl::OkStatus());
         EXPECT_NE(values, before) << "step " << step;
         before = values;
-        client->rows().Push(step, 1, pushes);
+        client->Push(step, 1, pushes);
       }
       ASSERT_EQ(client->Leave(Soon()), absl::OkStatus());
     });
@@ -154,7 +154,7 @@ TEST(Rows, OfACheckpointContinueWithOtherServers) {
       for (int slot = 0; slot < 2; ++slot) {
         arrays.emplace_back(rows.size() * static_cast<size_t>(job.tables[t].width));
         const std::vector<RowPull> pulls = {{t, rows, arrays.back().data(), slot}};
-        EXPECT_EQ(worker.client->rows().Pull(step, pulls, Soon()), absl::OkStatus());
+        EXPECT_EQ(worker.client->Pull(step, pulls, Soon()), absl::OkStatus());
       }
     }
     return arrays;
@@ -163,7 +163,7 @@ TEST(Rows, OfACheckpointContinueWithOtherServers) {
   const Servers first(2, 3);
   const auto steps = [&](TestWorker& worker, int rank, int64_t step) {
     for (const int64_t end = step + 2; step < end; ++step) {
-      worker.client->rows().Push(step, 1 + rank, StepRows(job, rank, step).pushes);
+      worker.client->Push(step, 1 + rank, StepRows(job, rank, step).pushes);
       ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
     }
   };
@@ -176,7 +176,7 @@ TEST(Rows, OfACheckpointContinueWithOtherServers) {
         for (int slot = 0; slot < 2; ++slot) {
           everything.emplace_back(job.tables[t].count());
           const std::vector<RowPull> pulls = {{t, rows, everything.back().data(), slot}};
-          ASSERT_EQ(worker.client->rows().Pull(2, pulls, Soon()), absl::OkStatus());
+          ASSERT_EQ(worker.client->Pull(2, pulls, Soon()), absl::OkStatus());
         }
       }
     }
@@ -197,11 +197,11 @@ TEST(Rows, OfACheckpointContinueWithOtherServers) {
           const std::vector<int32_t> rows = RowsFrom(begin, end);
           const float* const values =
               everything[static_cast<size_t>(2 * t + slot)].data() + static_cast<size_t>(begin) * width;
-          ASSERT_EQ(worker.client->rows().Put({t, rows, values, slot}, Soon()), absl::OkStatus());
+          ASSERT_EQ(worker.client->Put({t, rows, values, slot}, Soon()), absl::OkStatus());
         }
       }
     }
-    ASSERT_EQ(worker.client->rows().Pull(2, {}, Soon()), absl::OkStatus());
+    ASSERT_EQ(worker.client->Pull(2, {}, Soon()), absl::OkStatus());
     steps(worker, worker.rank, 2);
     if (worker.rank == 0) of_second = read(worker, 4);
   });
@@ -223,15 +223,15 @@ TEST(Rows, APullWithoutRowsWaitsForTheWorkersOwnPushes) {
         const std::vector<int32_t> rows = RowsFrom(0, table.rows);
         const std::vector<float> gradient(table.count(), 1.0f);
         const std::vector<RowPush> pushes = {{1, rows, gradient.data()}};
-        worker.client->rows().Push(0, 1, pushes);
-        EXPECT_EQ(worker.client->rows().Pull(0, {}, Soon()), absl::OkStatus());
+        worker.client->Push(0, 1, pushes);
+        EXPECT_EQ(worker.client->Pull(0, {}, Soon()), absl::OkStatus());
         pushed.count_down();
       } else {
         pushed.wait();
         const std::vector<int32_t> last = {table.rows - 2, table.rows - 1};
         std::vector<float> values(2 * width), initial(width);
         const std::vector<RowPull> pulls = {{1, last, values.data()}};
-        ASSERT_EQ(worker.client->rows().Pull(0, pulls, Soon()), absl::OkStatus());
+        ASSERT_EQ(worker.client->Pull(0, pulls, Soon()), absl::OkStatus());
         for (size_t i = 0; i < last.size(); ++i) {
           InitialRow(table, 1, last[i], job.table_seed, initial.data());
           for (size_t c = 0; c < width; ++c) EXPECT_LT(values[i * width + c], initial[c] - .05f);
@@ -251,7 +251,7 @@ TEST(Rows, OfACheckpointThatWorkerZeroDoesNotSendEndTheJob) {
   StartWorkers(job, all, [&](TestWorker& worker) {
     started.arrive_and_wait();
     if (worker.rank == 0) return;  // its client is destroyed
-    const absl::Status status = worker.client->rows().Pull(0, {}, MonotonicTime::InfiniteFuture());
+    const absl::Status status = worker.client->Pull(0, {}, MonotonicTime::InfiniteFuture());
     EXPECT_TRUE(absl::StrContains(status.message(), "worker 0 was lost")) << status;
   });
 }
@@ -264,7 +264,7 @@ TEST(Rows, OutsideOfATableEndTheJobWithTheWorkersName) {
   const std::vector<int32_t> rows = {3, 50};
   std::vector<float> values(10);
   const std::vector<RowPull> pulls = {{0, rows, values.data()}};
-  const absl::Status status = worker.client->rows().Pull(0, pulls, Soon());
+  const absl::Status status = worker.client->Pull(0, pulls, Soon());
   EXPECT_TRUE(absl::StrContains(status.message(), "row 50 after row 3 of a table of 50 rows")) << status;
 }
 
@@ -277,9 +277,9 @@ TEST(Rows, APullThatWaitsForAnotherWorkerEndsWhenTheJobFails) {
     if (worker.rank == 1) return;  // its client is destroyed before it has pushed
     const std::vector<int32_t> rows = {3};
     std::vector<float> values(5);
-    worker.client->rows().Push(0, 1, {});
+    worker.client->Push(0, 1, {});
     const std::vector<RowPull> pulls = {{0, rows, values.data()}};
-    const absl::Status status = worker.client->rows().Pull(1, pulls, Soon());
+    const absl::Status status = worker.client->Pull(1, pulls, Soon());
     EXPECT_TRUE(absl::StrContains(status.message(), "worker 1")) << status;
   });
 }

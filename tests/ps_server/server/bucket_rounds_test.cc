@@ -2,9 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "common/device_factory/make_device.h"
 #include "common/device_factory/make_ops.h"
 #include "ps_server/server/bucket_receiver.h"
+#include "ps_server/server/clipping.h"
+#include "tests/ps_server/server/server_fixture.h"
 #include "tests/ps_server/test_job.h"
 
 namespace psring {
@@ -174,6 +179,121 @@ TEST_F(BucketRoundsTest, SavedRoundsContinueAfterARestore) {
   TakeAnswers();
   ASSERT_EQ(Push(0, 0, 1), absl::OkStatus());
   EXPECT_EQ(TakeAnswers(), (Answers{{0, 0, 2}}));
+}
+
+TEST(ClippingTest, AStepIsCompleteOnceWhenTheLastBucketIsHeld) {
+  Clipping clipping(2);
+  EXPECT_FALSE(clipping.TakeComplete().has_value());
+  clipping.Hold(1, {.workers = {0, 1}, .step = 4, .sum_of_squares = 2});
+  EXPECT_FALSE(clipping.TakeComplete().has_value());
+  clipping.Hold(0, {.workers = {0, 1}, .step = 4, .sum_of_squares = 0.5});
+  const auto complete = clipping.TakeComplete();
+  ASSERT_TRUE(complete.has_value());
+  EXPECT_EQ(complete->step, 4);
+  EXPECT_EQ(complete->sum_of_squares, 2.5);
+  EXPECT_EQ(complete->workers, (std::vector<int>{0, 1}));
+  EXPECT_FALSE(clipping.TakeComplete().has_value());
+}
+
+TEST(ClippingTest, TheSumDoesNotDependOnTheOrderOfArrival) {
+  const std::vector<double> parts = {1e16, 1, -1e16, 1};
+  const auto sum = [&](const std::vector<int>& order) {
+    Clipping clipping(parts.size());
+    for (const int bucket : order) {
+      clipping.Hold(bucket, {.sum_of_squares = parts[static_cast<size_t>(bucket)]});
+    }
+    return clipping.TakeComplete()->sum_of_squares;
+  };
+  EXPECT_EQ(sum({0, 1, 2, 3}), sum({3, 1, 0, 2}));
+  EXPECT_NE(sum({0, 1, 2, 3}), 2) << "the order of addition must matter here";
+}
+
+TEST(ClippingTest, AHeldUpdateCollectsReadersUntilItIsTaken) {
+  Clipping clipping(1);
+  EXPECT_FALSE(clipping.AddReaders(0, {1}));
+  clipping.Hold(0, {.workers = {0}, .samples = 8, .may_read = {0}});
+  EXPECT_TRUE(clipping.Holds(0));
+  EXPECT_TRUE(clipping.AddReaders(0, {2}));
+  const Clipping::Update update = clipping.Take(0);
+  EXPECT_EQ(update.may_read, (std::vector<int>{0, 2}));
+  EXPECT_EQ(update.samples, 8);
+  EXPECT_FALSE(clipping.Holds(0));
+}
+
+TEST(ClippingTest, OnlyTheFirstTotalOfTheAwaitedStepIsUsed) {
+  Clipping clipping(1);
+  EXPECT_FALSE(clipping.TakeTotal(-1)) << "none is awaited";
+  clipping.AwaitTotal(3);
+  EXPECT_FALSE(clipping.TakeTotal(2));
+  EXPECT_TRUE(clipping.TakeTotal(3));
+  EXPECT_FALSE(clipping.TakeTotal(3));
+}
+
+// When a serial server sends weights (ps_server/modes.md).
+
+class SerialTest : public ServerFixture {
+ protected:
+  void Begin(const std::string& consistency, bool serial = true) {
+    ServerFixture::Begin(MakeJob(2, {10, 10}, {.consistency = consistency, .serial = serial}),
+                         {.worker_timeout = absl::Seconds(60)});
+  }
+  std::vector<int> AnswersOf(int worker) { return sinks_[worker]->TakeBuckets(); }
+
+  using Buckets = std::vector<int>;
+};
+
+TEST_F(SerialTest, SynchronousWeightsWaitForAllBucketsOfAllWorkers) {
+  for (const bool serial : {false, true}) {
+    Begin("sync", serial);
+    for (const int64_t step : {0, 1, 2}) {
+      Push(0, 0, step);
+      Push(0, 1, step);
+      Push(1, 0, step);
+      // Bucket 0 is updated, and all that worker 0 has to send has arrived.
+      EXPECT_EQ(AnswersOf(0), serial ? Buckets() : Buckets{0}) << step;
+      EXPECT_EQ(AnswersOf(1), serial ? Buckets() : Buckets{0}) << step;
+      Push(1, 1, step);
+      EXPECT_EQ(AnswersOf(0), (serial ? Buckets{0, 1} : Buckets{1})) << step;
+      EXPECT_EQ(AnswersOf(1), (serial ? Buckets{0, 1} : Buckets{1})) << step;
+    }
+    EXPECT_EQ(server_->stats().pushes, 12);
+  }
+}
+
+TEST_F(SerialTest, AsynchronousWeightsWaitForTheWorkersOwnGradients) {
+  Begin("async");
+  for (const int64_t step : {0, 1}) {
+    Push(0, 0, step);
+    EXPECT_EQ(AnswersOf(0), Buckets());
+    Push(0, 1, step);
+    EXPECT_EQ(AnswersOf(0), (Buckets{0, 1}));
+  }
+  EXPECT_EQ(AnswersOf(1), Buckets());
+}
+
+TEST_F(SerialTest, ARepeatedPushCountsOnceForItsStep) {
+  Begin("sync");
+  Push(0, 0);
+  Push(0, 1);
+  Push(1, 0);
+  Reconnect(0);
+  Push(0, 0);  // answered before, but the answer did not leave
+  Push(0, 1);
+  EXPECT_EQ(AnswersOf(0), Buckets());
+  Push(1, 1);
+  EXPECT_EQ(AnswersOf(0), (Buckets{0, 1}));
+  // The weights were lost again, and are sent again at once.
+  Reconnect(0);
+  Push(0, 1);
+  EXPECT_EQ(AnswersOf(0), Buckets{1});
+  // The next step is held as a whole.
+  Push(0, 0, 1);
+  Push(0, 1, 1);
+  Push(1, 0, 1);
+  EXPECT_EQ(AnswersOf(0), Buckets());
+  Push(1, 1, 1);
+  EXPECT_EQ(AnswersOf(0), (Buckets{0, 1}));
+  EXPECT_EQ(server_->stats().pushes, 8) << "each once";
 }
 
 }  // namespace

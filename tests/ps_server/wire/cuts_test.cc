@@ -18,6 +18,7 @@
 #include "tests/ps_server/test_job.h"
 #include "tests/ps_server/wire/cutting_proxy.h"
 #include "tests/random_moments.h"
+#include "tests/test_folder.h"
 #include "tests/test_secret.h"
 
 namespace psring {
@@ -41,9 +42,7 @@ int OpenDescriptors(pid_t pid) {
 // Real servers of one job, with a proxy in front of each.
 class CutServers {
  public:
-  CutServers(int count, size_t most_bytes, std::mt19937& random)
-      : folder_(absl::StrCat(::testing::TempDir(), "/ps-cuts-", getpid())) {
-    fs::create_directories(folder_);
+  CutServers(int count, size_t most_bytes, std::mt19937& random) {
     for (int server = 0; server < count; ++server) {
       children_.push_back(std::make_unique<Child>(ServerCommand(
           PS_SERVER_BINARY, *store_, kWorkers,
@@ -54,10 +53,6 @@ class CutServers {
       proxies_.push_back(std::make_unique<CuttingProxy>(AddressIn(*store_, server), most_bytes,
                                                         static_cast<uint32_t>(random())));
     }
-  }
-  ~CutServers() {
-    children_.clear();
-    fs::remove_all(folder_);
   }
 
   std::unique_ptr<PsClient> NewClient(Payload payload, bool own_connection = false) const {
@@ -94,7 +89,8 @@ class CutServers {
   }
 
  private:
-  const std::string folder_;
+  const TestFolder made_;
+  const std::string folder_ = made_.path();
   std::unique_ptr<RendezvousServer> store_ = NewStore();
   std::vector<std::unique_ptr<Child>> children_;
   std::vector<std::unique_ptr<CuttingProxy>> proxies_;

@@ -14,6 +14,7 @@
 #include "tests/ps_server/child.h"
 #include "tests/ps_server/test_job.h"
 #include "tests/random_moments.h"
+#include "tests/test_folder.h"
 #include "tests/test_secret.h"
 
 namespace psring {
@@ -81,17 +82,9 @@ absl::Status Train(TestWorker& worker, int64_t steps, Progress& progress) {
 class Servers {
  public:
   Servers(int servers, int workers, std::vector<std::string> flags)
-      : workers_(workers),
-        flags_(std::move(flags)),
-        folder_(absl::StrCat(::testing::TempDir(), "/ps-deaths-", getpid())),
-        rendezvous_(MeetIn(*store_)) {
-    fs::remove_all(folder_);
+      : workers_(workers), flags_(std::move(flags)), rendezvous_(MeetIn(*store_)) {
     children_.resize(servers);
     for (int server = 0; server < servers; ++server) Start(server);
-  }
-  ~Servers() {
-    children_.clear();
-    fs::remove_all(folder_);
   }
 
   int count() const { return static_cast<int>(children_.size()); }
@@ -140,7 +133,8 @@ class Servers {
  private:
   const int workers_;
   const std::vector<std::string> flags_;
-  const std::string folder_;
+  const TestFolder made_;
+  const std::string folder_ = made_.path();
   std::unique_ptr<RendezvousServer> store_ = NewStore();
   std::unique_ptr<Rendezvous> rendezvous_;
   std::vector<std::unique_ptr<Child>> children_;

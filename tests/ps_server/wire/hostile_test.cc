@@ -65,7 +65,7 @@ const std::vector<Violation>& Violations() {
        [](Stranger& stranger) {
          stranger.Send({message::Rewind{.epoch = std::numeric_limits<int64_t>::max()}, ""});
        },
-       "sent version 9223372036854775807; the most is"},
+       "sent epoch 9223372036854775807; the most is"},
       {"no incarnation", Wrong{[](Sent& w) { w.gradient().incarnation = 0; }},
        "without the incarnation of the server"},
       {"random bytes", [](Stranger& stranger) { stranger.SendBytes(BufferOf(RandomBytes(1))); },

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/deadline.h"
@@ -25,6 +24,7 @@
 #include "tests/eventually.h"
 #include "tests/ps_server/child.h"
 #include "tests/ps_server/test_job.h"
+#include "tests/test_program.h"
 #include "tests/test_secret.h"
 #include "tests/waiting_thread.h"
 
@@ -281,6 +281,5 @@ int main(int argc, char** argv) {
     return psring::Work(argv[2], std::atoi(argv[3]), argv[4]);
   }
   psring::own_binary = *psring::OwnProgram();
-  ::testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
+  return psring::RunTests(argc, argv);
 }

@@ -91,7 +91,7 @@ class RandomChunksTest : public HostileTest {
   std::string Mutated(std::string bytes) {
     for (size_t i = Below(4); i > 0 && !bytes.empty(); --i) {
       // Mostly in the fields, which are in front of the payload.
-      const size_t end = Below(4) == 0 ? bytes.size() : std::min<size_t>(bytes.size(), 60);
+      const size_t end = Below(4) == 0 ? bytes.size() : std::min(bytes.size(), sizeof(MessageFields));
       const size_t at = Below(end);
       switch (Below(5)) {
         case 0:

@@ -2,7 +2,6 @@
 // a server restarts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -24,6 +23,7 @@
 #include "tests/ps_server/cluster.h"
 #include "tests/ps_server/direct_client.h"
 #include "tests/ps_server/test_job.h"
+#include "tests/test_folder.h"
 #include "tests/test_secret.h"
 #include "tests/waiting_thread.h"
 
@@ -39,13 +39,6 @@ namespace fs = std::filesystem;
 ServerOptions Continuing(int workers) {
   return {.workers = workers, .timeout = absl::Seconds(20), .on_worker_loss = OnWorkerLoss::kContinue};
 }
-
-// A folder that is removed with its owner.
-struct Folder {
-  Folder() : path(absl::StrCat(testing::TempDir(), "/psring-recovery-", getpid())) {}
-  ~Folder() { fs::remove_all(path); }
-  const std::string path;
-};
 
 TEST(RecoveryTest, AWorkerWithANonFiniteGradientIsRemovedAndTheOthersContinue) {
   for (const std::string consistency : {"sync", "async"}) {
@@ -170,8 +163,8 @@ TEST(RecoveryTest, AWorkerCanRejoinInTheStepThatItHadPushed) {
 }
 
 TEST(RecoveryTest, IncompleteCheckpointsAreSkippedAndTheNewestTwoAreKept) {
-  const Folder folder;
-  const auto store = *OpenCheckpointFolder(folder.path, 3);
+  const TestFolder folder;
+  const auto store = *OpenCheckpointFolder(folder.path(), 3);
   EXPECT_FALSE((*store->Load()).has_value());
   Checkpoint checkpoint{.job = MakeJob(2, {10, 5}), .values = std::vector<float>(30, 1.5f)};
   checkpoint.buckets = {{.version = 4, .left = {false, true}}, {.version = 4, .left = {false, true}}};
@@ -180,8 +173,8 @@ TEST(RecoveryTest, IncompleteCheckpointsAreSkippedAndTheNewestTwoAreKept) {
     checkpoint.values[7] = static_cast<float>(checkpoint.step);
     ASSERT_EQ(store->Save(checkpoint), absl::OkStatus());
   }
-  EXPECT_FALSE(fs::exists(folder.path + "/server3-step2.checkpoint"));
-  const std::string newest = folder.path + "/server3-step4.checkpoint";
+  EXPECT_FALSE(fs::exists(folder.path() + "/server3-step2.checkpoint"));
+  const std::string newest = folder.path() + "/server3-step4.checkpoint";
   auto loaded = *store->Load();
   ASSERT_TRUE(loaded.has_value());
   EXPECT_EQ(loaded->step, 4);
@@ -201,21 +194,21 @@ TEST(RecoveryTest, IncompleteCheckpointsAreSkippedAndTheNewestTwoAreKept) {
 
 // Another user's link in a folder that all can write must not make the server overwrite one of its own files.
 TEST(RecoveryTest, ALinkUnderTheTemporaryNameIsNotFollowed) {
-  const Folder folder;
-  const auto store = *OpenCheckpointFolder(folder.path, 0);
-  const std::string victim = folder.path + "/victim";
+  const TestFolder folder;
+  const auto store = *OpenCheckpointFolder(folder.path(), 0);
+  const std::string victim = folder.path() + "/victim";
   ASSERT_EQ(WriteFile(victim, "precious"), absl::OkStatus());
-  fs::create_symlink(victim, folder.path + "/server0-step2.checkpoint.part");
+  fs::create_symlink(victim, folder.path() + "/server0-step2.checkpoint.part");
   const absl::Status saved = store->Save({.job = MakeJob(2, {10}), .step = 2});
   EXPECT_THAT(MessageOf(saved), HasSubstr("server0-step2.checkpoint.part"));
   EXPECT_EQ(*ReadFile(victim), "precious");
 }
 
 TEST(RecoveryTest, ACheckpointWithAnImpossibleCountIsDamaged) {
-  const Folder folder;
-  const auto store = *OpenCheckpointFolder(folder.path, 0);
+  const TestFolder folder;
+  const auto store = *OpenCheckpointFolder(folder.path(), 0);
   ASSERT_EQ(store->Save({.job = MakeJob(2, {10}), .step = 2}), absl::OkStatus());
-  const std::string path = folder.path + "/server0-step2.checkpoint", magic = "psring checkpoint 1\n";
+  const std::string path = folder.path() + "/server0-step2.checkpoint", magic = "psring checkpoint 1\n";
   const std::string whole = *ReadFile(path);
   uint64_t length = 0;
   std::memcpy(&length, whole.data() + magic.size(), sizeof(length));
@@ -237,7 +230,7 @@ class RestartingServer {
       : workers_(workers),
         on_worker_loss_(on_worker_loss),
         timeout_(timeout),
-        store_(*OpenCheckpointFolder(folder_.path, 0)) {
+        store_(*OpenCheckpointFolder(folder_.path(), 0)) {
     Begin();
   }
 
@@ -286,7 +279,7 @@ class RestartingServer {
   const int workers_;
   const OnWorkerLoss on_worker_loss_;
   const absl::Duration timeout_;
-  const Folder folder_;
+  const TestFolder folder_;
   std::unique_ptr<Device> device_ = MakeCpuDevice();
   std::unique_ptr<CheckpointStore> store_;
   std::atomic<int> failed_searches_ = 0;

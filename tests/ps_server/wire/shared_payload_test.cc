@@ -14,12 +14,12 @@
 #include "absl/strings/str_split.h"
 #include "common/net/authentication.h"
 #include "common/net/unix_socket.h"
-#include "proto/parameter_server.grpc.pb.h"
 #include "ps_server/wire/own_sockets.h"
 #include "ps_server/wire/service.h"
 #include "ps_server/wire/wire.h"
 #include "tests/ps_server/cluster.h"
 #include "tests/ps_server/test_job.h"
+#include "tests/ps_server/wire/stranger.h"
 #include "tests/test_secret.h"
 
 namespace psring {
@@ -126,69 +126,56 @@ TEST(SharedPayloadTest, WorkersWithDifferentPayloadsTrainTogether) {
 }
 
 // A worker that sends arbitrary messages.
-std::string Answer(const std::function<void(proto::Join&, proto::Chunk&)>& change) {
+std::string Answer(const std::function<void(proto::Join&, message::SharedPlaces&)>& change) {
   const auto device = MakeCpuDevice();
   ParameterServer server(*device, {.workers = 1, .timeout = absl::Seconds(10)});
   const auto service = *Service::Start(server, {.secret = TestSecret()});
-  const ServerJob job = MakeJob(1, {1000});
   const SharedMemory memory = *SharedMemory::Create(8192);
 
   KeepGrpcRunning();
-  const auto stub =
-      proto::ParameterServer::NewStub(*OpenChannel(service->address(), TestSecret(), {}, Soon()));
-  grpc::ClientContext context;
-  const auto stream = stub->Exchange(&context);
-  stream->WaitForInitialMetadata();
-  const auto offer = context.GetServerInitialMetadata().find(kOfferKey);
-  EXPECT_NE(offer, context.GetServerInitialMetadata().end());
-  const auto token = HandOver({offer->second.data(), offer->second.size()}, memory, memory);
+  Stranger stranger(service->address());
+  const auto token = HandOver(stranger.Offer(), memory, memory);
   EXPECT_TRUE(token.ok()) << token.status();
-
-  proto::Join join;
-  join.ParseFromString(EncodeJoin({.worker = 0, .job = job, .memory = token->token}));
-  proto::Chunk push;
-  push.set_kind(proto::Chunk::EXCHANGE);
-  push.set_samples(1);
-  push.set_shared(true);
-  push.set_shared_bytes(4000);
-  change(join, push);
-  proto::Chunk chunk;
-  chunk.set_kind(proto::Chunk::JOIN);
-  chunk.set_payload(join.SerializeAsString());
-  stream->Write(chunk);
-  chunk.set_kind(proto::Chunk::WEIGHTS);
-  chunk.set_payload(std::string(4000, 0));
-  stream->Write(chunk);
-  if (!stream->Read(&chunk)) return stream->Finish().error_message();  // that all have joined
-  push.set_incarnation(chunk.incarnation());
-  stream->Write(push);
-  if (!stream->Read(&chunk)) return stream->Finish().error_message();
-  return absl::StrCat("version ", chunk.version());
+  message::SharedPlaces places{.bytes = 4000};
+  stranger.SendJoin(0, MakeJob(1, {1000}), [&](proto::Join& join) {
+    join.set_session(0);
+    join.set_memory(token->token);
+    change(join, places);
+  });
+  stranger.Send({message::InitialWeights{}, std::string(4000, 0)});
+  if (!stranger.IsWelcome()) return stranger.End();
+  message::Gradient push = stranger.First().gradient();
+  push.bucket = 0;
+  push.samples = 1;
+  push.shared = places;
+  stranger.Send({push, ""});
+  const std::optional<message::Answer> answer = stranger.Await<message::Answer>();
+  return answer.has_value() ? absl::StrCat("version ", answer->version) : stranger.End();
 }
 
 TEST(SharedPayloadTest, InvalidOffsetsAndTokensAreRejected) {
   using Join = proto::Join;
-  using Chunk = proto::Chunk;
-  EXPECT_EQ(Answer([](Join&, Chunk&) {}), "version 1");
-  EXPECT_EQ(Answer([](Join&, Chunk& push) { push.set_gradient_at(4192), push.set_weights_at(4192); }),
+  using Places = message::SharedPlaces;
+  EXPECT_EQ(Answer([](Join&, Places&) {}), "version 1");
+  EXPECT_EQ(Answer([](Join&, Places& places) { places.gradient_at = 4192, places.weights_at = 4192; }),
             "version 1");
-  EXPECT_THAT(Answer([](Join&, Chunk& push) { push.set_gradient_at(4193); }),
+  EXPECT_THAT(Answer([](Join&, Places& places) { places.gradient_at = 4193; }),
               HasSubstr("the place of a gradient outside of its memory: 4000 bytes at 4193"));
-  EXPECT_THAT(Answer([](Join&, Chunk& push) { push.set_gradient_at(~uint64_t{0}); }),
+  EXPECT_THAT(Answer([](Join&, Places& places) { places.gradient_at = ~uint64_t{0}; }),
               HasSubstr("outside of its memory"));
-  EXPECT_THAT(Answer([](Join&, Chunk& push) { push.set_weights_at(4193); }),
+  EXPECT_THAT(Answer([](Join&, Places& places) { places.weights_at = 4193; }),
               HasSubstr("the place of bucket 0's weights lies outside of its memory"));
-  EXPECT_THAT(Answer([](Join& join, Chunk& push) {
+  EXPECT_THAT(Answer([](Join& join, Places& places) {
                 join.mutable_job()->set_consistency("async");
-                push.set_weights_at(~uint64_t{0} - 3999);
+                places.weights_at = ~uint64_t{0} - 3999;
               }),
               HasSubstr("lies outside of its memory"));
-  EXPECT_THAT(Answer([](Join&, Chunk& push) { push.set_shared_bytes(3996); }),
+  EXPECT_THAT(Answer([](Join&, Places& places) { places.bytes = 3996; }),
               HasSubstr("has 3996 bytes, not 4000"));
-  EXPECT_THAT(Answer([](Join& join, Chunk&) { join.set_memory(std::string(32, 'a')); }),
+  EXPECT_THAT(Answer([](Join& join, Places&) { join.set_memory(std::string(32, 'a')); }),
               HasSubstr("names shared memory that it has not handed over"));
-  EXPECT_THAT(Answer([](Join& join, Chunk&) { join.clear_memory(); }), HasSubstr("but shares no memory"));
-  EXPECT_THAT(Answer([](Join& join, Chunk&) { join.set_protocol(1); }),
+  EXPECT_THAT(Answer([](Join& join, Places&) { join.clear_memory(); }), HasSubstr("but shares no memory"));
+  EXPECT_THAT(Answer([](Join& join, Places&) { join.set_protocol(1); }),
               HasSubstr("has version 1 of the parameter server's protocol"));
 }
 

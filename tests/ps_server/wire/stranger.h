@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -55,6 +56,14 @@ class Stranger {
     if (!finished_) End();
   }
 
+  // The server's offer to share memory.
+  std::string Offer() {
+    stream_->WaitForInitialMetadata();
+    const auto offer = context_.GetServerInitialMetadata().find(kOfferKey);
+    return offer == context_.GetServerInitialMetadata().end()
+               ? ""
+               : std::string(offer->second.data(), offer->second.size());
+  }
   void Send(const Sent& sent) { SendBytes(Encode(sent.message, AsBytes(sent.payload), nullptr)); }
   void SendBytes(const grpc::ByteBuffer& bytes) { stream_->Write(bytes); }
   void SendJoin(int worker, const ServerJob& job, const std::function<void(proto::Join&)>& change = {}) {
@@ -80,14 +89,15 @@ class Stranger {
     return false;
   }
   // Waits for the first answer to a push; false: the stream has ended.
-  bool IsAnswered() { return Awaits<message::Answer>(); }
+  bool IsAnswered() { return Await<message::Answer>().has_value(); }
   template <typename Kind>
-  bool Awaits() {
+  std::optional<Kind> Await() {
     Received<message::ToWorker> received;
     for (grpc::ByteBuffer bytes; stream_->Read(&bytes);) {
-      if (received.Decode(bytes).ok() && std::holds_alternative<Kind>(received.message())) return true;
+      if (!received.Decode(bytes).ok()) continue;
+      if (const auto* found = std::get_if<Kind>(&received.message())) return *found;
     }
-    return false;
+    return std::nullopt;
   }
   // The first chunk of its gradient of bucket 1, valid; the second one.
   Sent First() const {

@@ -28,6 +28,7 @@
 #include "tests/eventually.h"
 #include "tests/has.h"
 #include "tests/ring_worker/groups/channel_checks.h"
+#include "tests/test_program.h"
 #include "tests/test_secret.h"
 
 namespace psring {
@@ -371,6 +372,5 @@ TEST_F(MpiGroupTest, ARankThatLeavesWithAnErrorDoesNotHangInFinalize) {
 
 int main(int argc, char** argv) {
   if (argc == 3 && std::strcmp(argv[1], "--rank") == 0) return psring::RankMain(argv[2]);
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
+  return psring::RunTests(argc, argv);
 }

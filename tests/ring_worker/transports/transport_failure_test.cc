@@ -1,7 +1,6 @@
 // Failures of ranks, and the errors of the others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <atomic>

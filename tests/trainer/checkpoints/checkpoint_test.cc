@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -14,6 +13,7 @@
 #include "common/io/safetensors.h"
 #include "tests/decode_safetensors.h"
 #include "tests/kept_files.h"
+#include "tests/test_folder.h"
 #include "tests/trainer/checkpoints/small_checkpoint.h"
 
 namespace psring {
@@ -237,12 +237,6 @@ TEST(Checkpoint, OfAnotherModelNamesTheTensor) {
 // The folder of a checkpoint, to be damaged.
 class LoadedCheckpoint : public testing::Test {
  protected:
-  LoadedCheckpoint() : folder_(fs::path(testing::TempDir()) / absl::StrCat("checkpoint-", getpid())) {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  ~LoadedCheckpoint() override { fs::remove_all(folder_); }
-
   void Save(int64_t step, int64_t sequence, bool with_worker = false) {
     TrainingCheckpoint checkpoint = SmallCheckpoint(OptimizerKind::kMomentum);
     checkpoint.position.step = step;
@@ -276,7 +270,8 @@ class LoadedCheckpoint : public testing::Test {
   fs::path File(int64_t step, const char* name) const { return folder_ / absl::StrCat("step", step) / name; }
   static void Put(const fs::path& path, const std::string& bytes) { std::ofstream(path) << bytes; }
 
-  const fs::path folder_;
+  const TestFolder made_;
+  const fs::path folder_ = made_.path();
   std::vector<std::string> notes_;
 };
 

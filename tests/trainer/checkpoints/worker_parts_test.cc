@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -11,10 +10,10 @@
 #include <thread>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/rendezvous/rendezvous.h"
 #include "tests/ring_worker/fake_rendezvous.h"
+#include "tests/test_folder.h"
 #include "tests/test_secret.h"
 #include "tests/waiting_thread.h"
 
@@ -79,11 +78,10 @@ TEST_F(WorkerPartsTest, Rank0WaitsOnceForAStoppedRankAndAgainAfterItContinues) {
 // What rank 1 does if rank 0, which another machine may control, names the folder of parts `named`.
 class NamedFolderTest : public testing::Test {
  protected:
-  NamedFolderTest() : top_(fs::path(testing::TempDir()) / absl::StrCat("psring-parts-", getpid())) {
+  NamedFolderTest() {
     fs::create_directories(top_ / "own");
     fs::create_directories(top_ / "foreign");
   }
-  ~NamedFolderTest() override { fs::remove_all(top_); }
 
   // Whether rank 1 saves its residual; it must not write outside its own folder.
   bool SavesIn(const std::string& named) {
@@ -100,7 +98,8 @@ class NamedFolderTest : public testing::Test {
     EXPECT_TRUE(fs::is_empty(top_ / "foreign"));
     return std::find(blind.begin(), blind.end(), 1) == blind.end();
   }
-  const fs::path top_;
+  const TestFolder folder_;
+  const fs::path top_ = folder_.path();
 };
 
 TEST_F(NamedFolderTest, IsWrittenOnlyWithinTheRanksOwn) {

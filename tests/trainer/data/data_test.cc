@@ -2,10 +2,8 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <tuple>
@@ -13,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "tests/has.h"
+#include "tests/test_folder.h"
 #include "trainer/data/sources.h"
 
 namespace psring {
@@ -50,17 +49,11 @@ std::string Labels(const std::string& labels) {
 
 class DataFiles : public testing::Test {
  protected:
-  DataFiles() : dir_(fs::temp_directory_path() / absl::StrCat("psring-data-", ::getpid())) {
-    fs::create_directories(dir_);
-    Write("train-images-idx3-ubyte", Images(3, 4, 5));
-    Write("train-labels-idx1-ubyte", Labels(std::string("\0\x09\x05", 3)));
-    Write("t10k-images-idx3-ubyte", Images(2, 4, 5));
-    Write("t10k-labels-idx1-ubyte", Labels("\x01\x02"));
-  }
-  ~DataFiles() override { fs::remove_all(dir_); }
-
-  void Write(const std::string& name, const std::string& bytes) {
-    std::ofstream(dir_ / name, std::ios::binary) << bytes;
+  DataFiles() {
+    folder_.Put("train-images-idx3-ubyte", Images(3, 4, 5));
+    folder_.Put("train-labels-idx1-ubyte", Labels(std::string("\0\x09\x05", 3)));
+    folder_.Put("t10k-images-idx3-ubyte", Images(2, 4, 5));
+    folder_.Put("t10k-labels-idx1-ubyte", Labels("\x01\x02"));
   }
   // Replaces `name` with `name`.gz; returns the compressed bytes.
   std::string Compress(const std::string& name, const std::string& bytes) {
@@ -80,7 +73,8 @@ class DataFiles : public testing::Test {
     EXPECT_THAT(message, Lacks("\n"));
   }
 
-  const fs::path dir_;
+  const TestFolder folder_;
+  const fs::path dir_ = folder_.path();
 };
 
 TEST_F(DataFiles, AreReadPlainAndCompressed) {
@@ -110,7 +104,7 @@ TEST_F(DataFiles, HeadersAreCheckedBeforeMemoryIsAllocated) {
         {header(0, 28, 28), "dimension 0 is 0"},
         {header(UINT32_MAX, 28, 28), "dimension 0 is 4294967295"},
         {header(1 << 9, 1 << 10, 1 << 10) + "x", "truncated: ends 536870911 bytes early"}}) {
-    Write(name, bytes);
+    folder_.Put(name, bytes);
     ExpectError(name, what);
     Compress(name, bytes);
     ExpectError(name + ".gz", bytes.size() == 17 ? "truncated" : what);
@@ -134,7 +128,7 @@ TEST_F(DataFiles, CountsAreComparedBeforeDecompression) {
   // A header of 512 Mi labels for 3 images, and then nothing that could be decompressed.
   const std::string name = "train-labels-idx1-ubyte";
   const std::string header = Compress(name, std::string("\0\0\x08\x01", 4) + BigEndian(1 << 29));
-  Write(name + ".gz", header + std::string(600 << 10, 'x'));
+  folder_.Put(name + ".gz", header + std::string(600 << 10, 'x'));
   ExpectError(name + ".gz", "contains 3 images, but ");
   ExpectError(name + ".gz", " 536870912 labels");
 }
@@ -161,9 +155,9 @@ TEST_F(DataFiles, AFileWithWrongContentIsNamed) {
         {images, sound_images + "x", "longer"},
         {labels, Labels("\x01\x0a\x05"), "label 10 of image 1"},
         {labels, Labels("\x01\x02"), "2 labels"}}) {
-    Write(images, sound_images);
-    Write(labels, sound_labels);
-    Write(name, bytes);
+    folder_.Put(images, sound_images);
+    folder_.Put(labels, sound_labels);
+    folder_.Put(name, bytes);
     ExpectError(name, what);
   }
 }
@@ -171,7 +165,7 @@ TEST_F(DataFiles, AFileWithWrongContentIsNamed) {
 TEST_F(DataFiles, ATruncatedGzipFileIsNamed) {
   const std::string whole = Compress("train-images-idx3-ubyte", Images(50, 20, 20));
   for (const size_t size : {whole.size() - 20, whole.size() - 4, whole.size() / 2, size_t{3}}) {
-    Write("train-images-idx3-ubyte.gz", whole.substr(0, size));
+    folder_.Put("train-images-idx3-ubyte.gz", whole.substr(0, size));
     ExpectError("train-images-idx3-ubyte.gz", "");
   }
 }
@@ -179,12 +173,12 @@ TEST_F(DataFiles, ATruncatedGzipFileIsNamed) {
 TEST_F(DataFiles, ACorruptGzipFileIsNamed) {
   std::string bytes = Compress("train-images-idx3-ubyte", Images(3, 4, 5));
   bytes[bytes.size() - 6] ^= 1;  // in its checksum
-  Write("train-images-idx3-ubyte.gz", bytes);
+  folder_.Put("train-images-idx3-ubyte.gz", bytes);
   ExpectError("train-images-idx3-ubyte.gz", "corrupt");
 }
 
 TEST_F(DataFiles, RejectSplitsOfDifferentSizes) {
-  Write("t10k-images-idx3-ubyte", Images(2, 5, 4));
+  folder_.Put("t10k-images-idx3-ubyte", Images(2, 5, 4));
   ExpectError("", "test images 5x4");
 }
 
@@ -202,6 +196,7 @@ TEST(Data, SyntheticImagesAreTheSameForTheSameSeed) {
   const DataSplits a = MakeSyntheticData(shape, 1), b = MakeSyntheticData(shape, 1),
                    c = MakeSyntheticData(shape, 2);
   EXPECT_EQ(a.train.Hash(), b.train.Hash());
+  EXPECT_EQ(a.train.Hash(), "f700eb7cd922e15c676d5f17fc7ec794") << "in every version";
   EXPECT_EQ(a.test.Hash(), b.test.Hash());
   EXPECT_NE(a.train.Hash(), c.train.Hash());
   EXPECT_EQ(a.train.count(), 500);

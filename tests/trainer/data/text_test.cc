@@ -1,33 +1,18 @@
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "tests/has.h"
+#include "tests/test_folder.h"
 #include "trainer/data/sources.h"
 
 namespace psring {
 namespace {
 
-namespace fs = std::filesystem;
-
 class Texts : public testing::Test {
  protected:
-  Texts() : dir_(fs::path(testing::TempDir()) / ("texts_" + std::to_string(getpid()))) {
-    fs::create_directories(dir_);
-  }
-  ~Texts() override { fs::remove_all(dir_); }
-
-  std::string Write(const std::string& name, const std::string& bytes) {
-    const std::string path = (dir_ / name).string();
-    std::ofstream(path, std::ios::binary) << bytes;
-    return path;
-  }
-
-  const fs::path dir_;
+  const TestFolder folder_;
 };
 
 struct Window {
@@ -44,7 +29,7 @@ Window Read(const Dataset& data, int64_t index) {
 TEST_F(Texts, BytesAreNumberedAndLabelsAreTheNextTokens) {
   std::string text;
   for (int i = 0; i < 50; ++i) text += "dbca";
-  const auto data = ReadText(Write("a", text), 3).value();
+  const auto data = ReadText(folder_.Put("a", text), 3).value();
   EXPECT_EQ(data.train.spec().classes, 4);
   // 196 bytes train, 4 test: a window of 3 needs one token more.
   EXPECT_EQ(data.train.count(), 65);
@@ -57,21 +42,21 @@ TEST_F(Texts, BytesAreNumberedAndLabelsAreTheNextTokens) {
 }
 
 TEST_F(Texts, ShortTextsAreRejected) {
-  EXPECT_THAT(ReadText(Write("b", "too short"), 8).status().message(), Has("too few for --context 8"));
-  EXPECT_EQ(ReadText((dir_ / "none").string(), 8).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(ReadText(folder_.Put("b", "too short"), 8).status().message(), Has("too few for --context 8"));
+  EXPECT_EQ(ReadText(folder_ / "none", 8).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(Texts, TokenFilesHave16BitNumbers) {
-  Write("train.bin", std::string("\1\0\2\0\0\1\3\0\4\0", 10));
-  Write("val.bin", std::string("\5\0\6\0\7\0", 6));
-  const auto data = ReadTokens(dir_.string(), 2).value();
+  folder_.Put("train.bin", std::string("\1\0\2\0\0\1\3\0\4\0", 10));
+  folder_.Put("val.bin", std::string("\5\0\6\0\7\0", 6));
+  const auto data = ReadTokens(folder_.path(), 2).value();
   EXPECT_EQ(data.train.count(), 2);
   EXPECT_EQ(data.test.count(), 1);
   EXPECT_EQ(data.train.spec().classes, 257);
   EXPECT_EQ(Read(data.train, 1).tokens, (std::vector<int32_t>{256, 3}));
   EXPECT_EQ(Read(data.train, 1).labels, (std::vector<int32_t>{3, 4}));
-  Write("val.bin", "odd");
-  EXPECT_THAT(ReadTokens(dir_.string(), 2).status().message(), Has("is odd"));
+  folder_.Put("val.bin", "odd");
+  EXPECT_THAT(ReadTokens(folder_.path(), 2).status().message(), Has("is odd"));
 }
 
 // `count` numbers from `first` on, of `width` bytes in little-endian order.
@@ -92,16 +77,16 @@ std::string Header(int32_t magic, int32_t version, int32_t tokens) {
 }
 
 TEST_F(Texts, LlmcsHeaderIsNotRead) {
-  Write("train.bin", Header(20240520, 1, 300) + Numbers(300, 50257 - 300, 2));
-  Write("val.bin", Header(20240520, 1, 9) + Numbers(9, 5, 2));
-  const auto data = ReadTokens(dir_.string(), 2).value();
+  folder_.Put("train.bin", Header(20240520, 1, 300) + Numbers(300, 50257 - 300, 2));
+  folder_.Put("val.bin", Header(20240520, 1, 9) + Numbers(9, 5, 2));
+  const auto data = ReadTokens(folder_.path(), 2).value();
   EXPECT_EQ(data.train.count(), 149);
   EXPECT_EQ(data.train.spec().classes, 50257);
   EXPECT_EQ(Read(data.test, 0).tokens, (std::vector<int32_t>{5, 6}));
 }
 
 TEST_F(Texts, OtherTokenFilesAreRejected) {
-  Write("val.bin", Numbers(300, 0, 2));
+  folder_.Put("val.bin", Numbers(300, 0, 2));
   for (const auto& [bytes, error] : std::vector<std::pair<std::string, std::string>>{
            {Numbers(300, 100'000, 4), "seem to have 32 or 64 bits"},
            {Numbers(300, 200, 4), "seem to have 32 or 64 bits"},
@@ -115,8 +100,8 @@ TEST_F(Texts, OtherTokenFilesAreRejected) {
            {"\x93NUMPY\1" + Numbers(300, 0, 2), "a NumPy array (.npy); write its values with .tofile()"},
            {"\x1f\x8b\x08" + Numbers(300, 0, 2), "compressed by gzip"},
            {"PK\3\4" + Numbers(300, 0, 2), "a zip archive"}}) {
-    const std::string path = Write("train.bin", bytes);
-    const std::string message(ReadTokens(dir_.string(), 2).status().message());
+    const std::string path = folder_.Put("train.bin", bytes);
+    const std::string message(ReadTokens(folder_.path(), 2).status().message());
     EXPECT_EQ(message.find(path), 0) << message;
     EXPECT_THAT(message, Has(error));
     EXPECT_EQ(message.find('\n'), std::string::npos);
@@ -124,14 +109,14 @@ TEST_F(Texts, OtherTokenFilesAreRejected) {
   // 16-bit tokens of large and small vocabularies.
   for (const std::string& bytes :
        {Numbers(300, 65535 - 300, 2), Numbers(600, 0, 2), std::string(600, '\7')}) {
-    Write("train.bin", bytes);
-    EXPECT_TRUE(ReadTokens(dir_.string(), 2).ok()) << ReadTokens(dir_.string(), 2).status();
+    folder_.Put("train.bin", bytes);
+    EXPECT_TRUE(ReadTokens(folder_.path(), 2).ok()) << ReadTokens(folder_.path(), 2).status();
   }
 }
 
 TEST_F(Texts, APartOfTheirPositionsHasTheirTokensAndLabels) {
   const DataSplits data =
-      ReadText(Write("text", std::string(600, 'x') + "abcdefghijklmnopqrstuvwxyz"), 8).value();
+      ReadText(folder_.Put("text", std::string(600, 'x') + "abcdefghijklmnopqrstuvwxyz"), 8).value();
   const Dataset part = data.train.Positions({{1, 2}, {6, 1}});
   EXPECT_EQ(part.count(), data.train.count());
   EXPECT_EQ(part.spec().labels, 3);

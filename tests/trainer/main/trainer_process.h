@@ -17,13 +17,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
 #include "common/rendezvous/rendezvous.h"
 #include "tests/eventually.h"
 #include "tests/has.h"
+#include "tests/test_folder.h"
 #include "tests/test_secret.h"
 
 namespace psring {
@@ -96,15 +96,7 @@ inline bool MakesSteps(const Child& trainer) {
 
 class TrainerProcess : public testing::Test {
  protected:
-  TrainerProcess()
-      : dir_(fs::temp_directory_path() /
-             absl::StrCat("psring-trainer-", getpid(), "-",
-                          absl::StrReplaceAll(testing::UnitTest::GetInstance()->current_test_info()->name(),
-                                              {{"/", "-"}}))),
-        store_(*RendezvousServer::Start("127.0.0.1", 0, TestSecret())) {
-    fs::create_directories(dir_);
-  }
-  ~TrainerProcess() override { fs::remove_all(dir_); }
+  TrainerProcess() : store_(*RendezvousServer::Start("127.0.0.1", 0, TestSecret())) {}
 
   std::string Rendezvous() const { return absl::StrCat("tcp://127.0.0.1:", store_->port()); }
 
@@ -185,7 +177,8 @@ class TrainerProcess : public testing::Test {
     return std::accumulate(result.bucket_elements.begin(), result.bucket_elements.end(), int64_t{0});
   }
 
-  const fs::path dir_;
+  const TestFolder folder_;
+  const fs::path dir_ = folder_.path();
   std::unique_ptr<RendezvousServer> store_;
 };
 

@@ -7,10 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_join.h"
+#include "common/options/training_options.h"
 #include "tests/common/ops/reference_ops.h"
 #include "tests/has.h"
 #include "tests/trainer/cluster.h"
-#include "trainer/layers/sequence_axis.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/step/evaluation.h"
 #include "trainer/step/plan/training_plan.h"
@@ -59,10 +60,42 @@ class LayoutMemoryNeeded : public testing::Test {
     options.cp = 2;
     return options;
   }
+  static TrainingOptions OfTokens(TrainingOptions options) {
+    options.sequence_parallel = true;
+    return options;
+  }
+  static TrainingOptions Halved(TrainingOptions options) {
+    options.wire = "bfloat16";
+    return options;
+  }
 
+  double Sent(const TrainingOptions& options, int workers) {
+    return SentInStep(options, *FindStrategy(options.strategy), QuestionOf(options, workers)).value();
+  }
+  // Beside the loss, of which a rank sends 16 bytes to each rank of its sequences, and at most as many to
+  // those of its replica. In the first steps stages also send times.
+  void ExpectSent(TrainingOptions options, int replicas) {
+    SCOPED_TRACE(absl::StrJoin(TrainingArguments(options), " "));
+    options.steps = 6;
+    options.heads = 4;
+    options.micro_batches = 3;
+    options.batch = 4;
+    const auto ranks = RunPipelines(options, replicas, SmallText());
+    double counted = 0;
+    for (const RankOutcome& rank : ranks) {
+      ASSERT_TRUE(rank.result.ok()) << rank.result.status();
+      counted += static_cast<double>(rank.steps.back().payload_tx_bytes) / static_cast<double>(ranks.size());
+    }
+    const double sent = Sent(options, static_cast<int>(ranks.size()));
+    EXPECT_GT(sent, 1000);
+    EXPECT_GE(counted, sent - 1e-6);
+    EXPECT_LE(counted, sent + 16 * options.cp);
+  }
+
+  // Of --precision.
+  std::unique_ptr<Ops> ops_ = MakeReferenceOps();
   const OptimizerConfig optimizer_{.kind = OptimizerKind::kAdam};
   std::unique_ptr<Device> device_ = MakeCpuDevice();
-  std::unique_ptr<Ops> ops_ = MakeReferenceOps();
   ModelRow row_;
 };
 
@@ -82,9 +115,7 @@ TEST_F(LayoutMemoryNeeded, IsThatOfTheRankThatAllocatesMost) {
   const auto expect_replicas = [&](const TrainingOptions& options) {
     expect(options, 2 * ReplicaRanks(options), RunPipelines(options, 2, SmallText()));
   };
-  TrainingOptions tokens = AdamGpt("ring", 1, 2);
-  tokens.sequence_parallel = true;
-  expect_replicas(tokens);
+  expect_replicas(OfTokens(AdamGpt("ring", 1, 2)));
   expect_replicas(AdamGpt("ring", 2));
   expect_replicas(AdamGpt("zero1", 1, 2));
   for (const char* strategy : {"ring", "fsdp"}) expect_replicas(OfSequences(AdamGpt(strategy)));
@@ -156,28 +187,86 @@ TEST_F(LayoutMemoryNeeded, LayoutsThatFitKeepTheRanksOfASequence) {
   }
 }
 
-TEST_F(LayoutMemoryNeeded, WhatALayoutSendsIsCountedByRole) {
-  const auto sent = [&](const TrainingOptions& options, int workers) {
-    const MemoryQuestion question = QuestionOf(options, workers);
-    const auto whole = row_.make(question.samples, *ops_).value();
-    return SentInStep(options, *FindStrategy(options.strategy), workers, *whole);
+TEST_F(LayoutMemoryNeeded, LayoutsThatFitDivideLongSequences) {
+  TrainingOptions whole = AdamGpt("ring"), halves = OfSequences(whole);
+  halves.micro_batches = 2;
+  const auto fitting = [&](int context) {
+    whole.context = halves.context = context;
+    row_ = ModelOf(whole).value();
+    const SampleSpec samples = OfPositions(SmallText().train.spec(), context);
+    const MemoryQuestion question{.row = row_,
+                                  .samples = samples,
+                                  .optimizer = optimizer_,
+                                  .workers = 2,
+                                  .max_batch = whole.batch,
+                                  .ops = *ops_,
+                                  .device = *device_};
+    const StrategyRow ring = FindStrategy("ring").value();
+    const size_t all = MostNeeded(whole, ring, question)->total(),
+                 half = MostNeeded(halves, ring, question)->total();
+    EXPECT_LT(half, .7 * all) << context;
+    return absl::StrJoin(LayoutsThatFit(whole, question, half,
+                                        [](const TrainingOptions& layout, const StrategyRow& strategy) {
+                                          return CheckLayout(layout, strategy, 2);
+                                        }),
+                         "; ");
   };
-  const double ring = sent(AdamGpt("ring"), 4);
-  EXPECT_DOUBLE_EQ(sent(AdamGpt("zero1"), 4), ring);
-  EXPECT_DOUBLE_EQ(sent(AdamGpt("fsdp"), 4), 1.5 * ring);
-  const double one_replica = sent(AdamGpt("single", 2), 2);
-  EXPECT_GT(one_replica, 0) << "messages between the stages";
+  EXPECT_THAT(fitting(4096), Has("--cp 2 --micro_batches 2 ("));
+  EXPECT_EQ(fitting(1024).find("--cp"), std::string::npos) << "512 positions of a rank";
+}
+
+TEST_F(LayoutMemoryNeeded, WhatALayoutSendsIsCountedByRole) {
+  const double ring = Sent(AdamGpt("ring"), 4);
+  EXPECT_DOUBLE_EQ(Sent(AdamGpt("zero1"), 4), ring);
+  EXPECT_DOUBLE_EQ(Sent(AdamGpt("fsdp"), 4), 1.5 * ring);
+  EXPECT_LT(Sent(AdamGpt("ps-sync"), 4), ring) << "to servers, once";
+  EXPECT_EQ(Sent(AdamGpt("none"), 4), 0);
+  const double one_replica = Sent(AdamGpt("single", 2), 2);
   TrainingOptions twice = AdamGpt("single", 2);
   twice.micro_batches = 2;
-  EXPECT_DOUBLE_EQ(sent(twice, 2), 2 * one_replica);
-  EXPECT_GT(sent(AdamGpt("single", 1, 2), 2), 0) << "sums of shares";
-  // Two ranks of a sequence add up gradients as two replicas do, and each sends half of the activations.
-  const TrainingOptions halves = OfSequences(AdamGpt("ring", 2));
-  const SampleSpec& samples = SmallText().train.spec();
-  const ModelRow::Make make = MakerOfPart(row_, /*dropout=*/0, {}, {.ranks = 2}).value();
-  const auto half = make(OfPositions(samples, samples.labels / 2), *ops_).value();
-  EXPECT_DOUBLE_EQ(SentInStep(halves, *FindStrategy("ring"), 4, *half),
-                   sent(AdamGpt("ring", 2), 4) - one_replica / 2);
+  EXPECT_GT(Sent(twice, 2), one_replica) << "messages between the stages";
+  EXPECT_LT(Sent(twice, 2), 2 * one_replica) << "of a tensor that stages share, one sum";
+}
+
+TEST_F(LayoutMemoryNeeded, WhatALayoutSendsIsWhatItsRanksCount) {
+  for (const char* strategy : {"ring", "zero1", "zero2"}) ExpectSent(AdamGpt(strategy, 1, 2), 2);
+  ExpectSent(Halved(AdamGpt("ring", 1, 2)), 2);
+  for (const bool recomputes : {false, true}) {
+    const auto expect = [&](TrainingOptions options, int replicas) {
+      options.recompute = recomputes;
+      ExpectSent(options, replicas);
+    };
+    expect(AdamGpt("single", 1, 4), 1);
+    expect(OfTokens(AdamGpt("ring", 1, 2)), 2);
+    expect(OfTokens(AdamGpt("single", 2, 2)), 1);
+    expect(AdamGpt("ring", 2), 2);
+    expect(OfSequences(AdamGpt("ring", 2)), 1);
+    for (const char* way : {"ring", "contiguous", "ulysses"}) {
+      TrainingOptions options = OfSequences(AdamGpt("ring", 1, 2));
+      options.context_parallel = way;
+      expect(options, 1);
+    }
+  }
+  for (const char* program : {"interleaved:2", "pipedream", "pipedream-2bw"}) {
+    TrainingOptions options = AdamGpt("ring", 2);
+    options.optimizer = "sgd";
+    options.program = program;
+    if (options.program == "interleaved:2") options.cuts.clear();
+    ExpectSent(options, 2);
+  }
+}
+
+TEST_F(LayoutMemoryNeeded, WhatALayoutSendsIn16BitsIsWhatItsRanksCount) {
+  if (BFloat16Support() == BFloat16::kNone) GTEST_SKIP() << "no bfloat16 on this processor";
+  ops_ = MakeOneDnnOps(/*threads=*/1, DType::kBFloat16);
+  for (TrainingOptions options : {AdamGpt("ring", 1, 2), OfTokens(AdamGpt("ring", 1, 2)), AdamGpt("ring", 2),
+                                  OfSequences(AdamGpt("ring")), OfSequences(AdamGpt("ring", 2, 2))}) {
+    options.precision = "bfloat16";
+    ExpectSent(options, options.cp > 1 ? 1 : 2);
+    if (options.cp == 1) continue;
+    options.context_parallel = "ulysses";
+    ExpectSent(options, 1);
+  }
 }
 
 TEST_F(LayoutMemoryNeeded, ARefusedTrainingNamesThem) {

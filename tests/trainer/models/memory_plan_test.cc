@@ -95,7 +95,7 @@ class TwoUnits : public testing::Test {
     return {{{0}, 1, &narrow}, {{1}, 2, &narrow}, {{2}, 3, &second_of_unit},  {{3, 1}, 4, &last_of_unit},
             {{4}, 5, &wide},   {{5}, 6, &wide},   {{6, 4}, 7, &last_of_unit}, {{7}, 8, &head}};
   }
-  static constexpr Unit kUnits[] = {{1, 4}, {4, 7}};
+  static constexpr LayerRange kUnits[] = {{1, 4}, {4, 7}};
 };
 
 TEST_F(TwoUnits, ShareTheMemoryOfAllValuesButTheirOutputs) {

@@ -2,16 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <set>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "tests/common/ops/reference_ops.h"
+#include "tests/trainer/cluster.h"
 #include "trainer/data/data.h"
 #include "trainer/data/sampler.h"
 #include "trainer/data/sources.h"
@@ -23,15 +20,11 @@ namespace psring {
 namespace {
 
 // The first 11 samples of a text that repeats `line`.
-Dataset ElevenOf(const char* line,
+Dataset ElevenOf(const std::string& line,
                  const std::function<absl::StatusOr<DataSplits>(const std::string&)>& read) {
-  const std::string path = absl::StrCat(testing::TempDir(), "/eleven_", getpid());
-  std::ofstream file(path);
-  for (int i = 0; i < 100; ++i) file << line;
-  file.close();
-  const auto data = read(path);
-  std::filesystem::remove(path);
-  return data.value().train.Part({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += line;
+  return FromText(text, read).train.Part({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
 }
 
 // Tests run gpt-nano also with dropout.

@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/measure/trace.h"
 #include "tests/common/ops/reference_ops.h"
 
@@ -94,6 +96,32 @@ TEST(Replay, AStageTakesTheTimeOfItsLayers) {
   EXPECT_GE(MsSince(backward), 20);
   EXPECT_LT(MsSince(begin), 15'000) << "not the time of the whole model";
   EXPECT_EQ(gradient[0], 3);
+}
+
+// As for the shards of its weights; without it, the recorded time passes while it waits.
+TEST(Replay, AUnitThatHasWaitedTakesItsWholeTime) {
+  const auto model = MakeReplayedModel(Recorded());
+  const auto device = MakeCpuDevice();
+  const auto stream = device->NewStream(StreamKind::kCompute, "compute");
+  std::vector<float> gradient(130);
+  const Span span{gradient.data(), gradient.size()};
+  Activations activations;
+  ASSERT_EQ(model->layers(), 4u);
+  ASSERT_TRUE(model->ForwardUnit({0, 2}, {}, {.size = 4}, activations, *stream).ok());
+  absl::SleepFor(absl::Milliseconds(30));
+  const int64_t forward = MonotonicNanos();
+  ASSERT_TRUE(
+      model->ForwardUnit({2, 4}, {.weights = {}, .after_wait = true}, {.size = 4}, activations, *stream)
+          .ok());
+  EXPECT_GE(MsSince(forward), 20 * 30. / 60) << "that of \"middle\" and \"last\"";
+  ASSERT_TRUE(model->BackwardUnit({2, 4}, {}, {.size = 4}, activations, span, *stream).ok());
+  absl::SleepFor(absl::Milliseconds(30));
+  const int64_t backward = MonotonicNanos();
+  ASSERT_TRUE(
+      model
+          ->BackwardUnit({1, 2}, {.weights = {}, .after_wait = true}, {.size = 4}, activations, span, *stream)
+          .ok());
+  EXPECT_GE(MsSince(backward), 10) << "that of \"first\"";
 }
 
 TEST(Replay, ABackwardPassInTwoPartsHasItsGradientsInTheSecond) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "common/base/check.h"
@@ -47,7 +48,7 @@ TEST(MessageTimes, OfAnEmptyMicroBatchNothingIsKnown) {
 }
 
 TEST(MessageTimes, BeforeTheFirstExchangeTheMeasuredTimeCounts) {
-  EXPECT_EQ(MessageTimes(1, 2).Of(3, 8, 77), 77);
+  EXPECT_EQ(MessageTimes(1, 2, 4).Of(3, 8, 77), 77);
 }
 
 // Two micro-batches, of which the second has no samples.
@@ -55,7 +56,7 @@ TEST(MessageTimes, AfterTheFirstStepsTheirMeanPerSampleCounts) {
   const auto statuses = RunGroups(2, {}, [](ProcessGroup& group, Stream&) -> absl::Status {
     const std::unique_ptr<Device> device = MakeCpuDevice();
     PSRING_ASSIGN_OR_RETURN(const auto replica, ReplicaExchange::Create(group, *device));
-    MessageTimes times(1, 2);
+    MessageTimes times(1, 2, /*warmup_steps=*/10);
     for (const int64_t ns : {300, 40, 60, 80, 1000}) {  // the first step is slow, the last is not shared
       std::vector<MessageEnds> own = {Message(100, 20, 100 + ns), {}, Message(5000, 10, 5000 + ns), {}};
       for (const bool gradient : {false, true}) {  // of which rank 1 has the send
@@ -69,6 +70,25 @@ TEST(MessageTimes, AfterTheFirstStepsTheirMeanPerSampleCounts) {
     EXPECT_EQ(times.Of(0, 2, 2000), 30);
     EXPECT_EQ(times.Of(0, 4, 50), 50) << "at most what was measured";
     EXPECT_EQ(times.Of(1, 4, 77), 77) << "never sent";
+    return absl::OkStatus();
+  });
+  for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST(MessageTimes, NoMoreStepsThanThoseOfTheWarmUpAreShared) {
+  const auto statuses = RunGroups(2, {}, [](ProcessGroup& group, Stream&) -> absl::Status {
+    const std::unique_ptr<Device> device = MakeCpuDevice();
+    PSRING_ASSIGN_OR_RETURN(const auto replica, ReplicaExchange::Create(group, *device));
+    for (const auto& [warmup_steps, shared] : {std::pair(0, 1), {1, 1}, {2, 2}, {3, 3}, {50, 4}}) {
+      MessageTimes times(1, 1, warmup_steps);
+      for (int step = 0; step < 6; ++step) {
+        const uint64_t before = group.traffic().payload_tx_bytes;
+        std::vector<MessageEnds> own = {Message(100, 20, 130), Message(300, 10, 330)};
+        PSRING_RETURN_IF_ERROR(times.Share(*replica, 2, own, {4}));
+        EXPECT_EQ(group.traffic().payload_tx_bytes > before, step < shared) << warmup_steps << " " << step;
+        EXPECT_EQ(times.Of(0, 4, 2000), 30) << warmup_steps << " " << step;
+      }
+    }
     return absl::OkStatus();
   });
   for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;

@@ -416,12 +416,7 @@ TEST(TrainedPipeline, StopsOnAllRanksAfterACheckpoint) {
 }
 
 TEST(TrainedPipeline, ARankThatFailsEndsTheOthers) {
-  const auto ranks = RunPipelines(CutInto(SmallCnn(), "1f1b", 3, 4), 1, SmallData(), [](Worker& worker) {
-    if (worker.trace.rank() != 1) return;
-    worker.objection = [n = 0]() mutable {
-      return ++n == 2 ? absl::ResourceExhaustedError("no space left") : absl::OkStatus();
-    };
-  });
+  const auto ranks = RunPipelines(CutInto(SmallCnn(), "1f1b", 3, 4), 1, SmallData(), RunsOutOfSpace(1));
   EXPECT_THAT(ranks[1].result.status(), Fails(absl::StatusCode::kResourceExhausted, "no space left"));
   for (const int other : {0, 2}) {
     ASSERT_FALSE(ranks[other].result.ok());

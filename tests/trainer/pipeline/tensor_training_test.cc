@@ -52,21 +52,11 @@ TEST(DividedTraining, EqualsOneRankUpToRounding) {
   }
 }
 
-// The gradient is the change of the weights divided by the rate.
 TEST(DividedTraining, HasTheGradientOfOneRank) {
-  TrainingOptions options = DividedGpt(1);
-  options.steps = 1;
-  options.lr = 1;
-  const auto expected = ChangesOfTensors(options, OneProcess(options, 1, SmallText()).weights);
   for (const int ranks : {2, 4}) {
-    for (const bool divides_tokens : {false, true}) {
-      options.tp = ranks;
-      options.sequence_parallel = divides_tokens;
-      const auto own = ChangesOfTensors(options, WeightsOf(RunPipelines(options, 1, SmallText())));
-      for (size_t t = 0; t < expected.size(); ++t) {
-        EXPECT_LE(RelativeL2(own[t].second, expected[t].second), 1e-3)
-            << own[t].first << ", " << ranks << " ranks" << (divides_tokens ? ", tokens" : "");
-      }
+    for (const TrainingOptions& options : {DividedGpt(ranks), DividedTokens(ranks)}) {
+      SCOPED_TRACE(absl::StrCat(ranks, options.sequence_parallel ? " ranks, tokens" : " ranks"));
+      ExpectGradientOfOneRank(options);
     }
   }
 }
@@ -108,17 +98,8 @@ void ExpectBitsOfARing(TrainingOptions options) {
     sharded.reshard = reshard;
     const auto ranks = RunPipelines(sharded, 2, SmallText());
     for (size_t rank = 0; rank < ring.size(); ++rank) {
-      ASSERT_TRUE(ranks[rank].result.ok()) << ranks[rank].result.status();
-      EXPECT_EQ(ranks[rank].weights, ring[rank].weights);
+      ExpectSameTraining(ranks[rank], ring[rank]);
       EXPECT_EQ(ranks[rank].result->weights_hash, ring[rank].result->weights_hash);
-      ASSERT_EQ(ranks[rank].steps.size(), ring[rank].steps.size());
-      for (size_t step = 0; step < ring[rank].steps.size(); ++step) {
-        EXPECT_EQ(ranks[rank].steps[step].loss, ring[rank].steps[step].loss);
-        EXPECT_EQ(ranks[rank].steps[step].weights_hash, ring[rank].steps[step].weights_hash);
-      }
-      const auto &curve = ranks[rank].result->curve, &expected = ring[rank].result->curve;
-      ASSERT_EQ(curve.size(), expected.size());
-      for (size_t i = 0; i < curve.size(); ++i) EXPECT_EQ(curve[i].test_loss, expected[i].test_loss);
     }
   }
 }
@@ -194,19 +175,8 @@ TEST(DividedTraining, OfStagesEqualsOneRankUpToRounding) {
   }
 }
 
-// 55 samples: the last step has 7, so that one of its micro-batches is short and one is empty.
 TEST(DividedTraining, CountsEverySampleOnceInAShortLastBatch) {
-  std::string text;
-  while (text.size() < 450) absl::StrAppend(&text, "one fish, two fish, red fish ", text.size() % 7, "\n");
-  const DataSplits data =
-      FromText(text.substr(0, 450), [](const std::string& path) { return ReadText(path, 8); });
-  ASSERT_EQ(data.train.count(), 55);
-  TrainingOptions options = DividedGpt(2);
-  options.drop_last = "false";
-  options.steps = 0;
-  options.epochs = 2;
-  options.micro_batches = 3;
-  ExpectWeightsOfOneRank(options, 1, 1e-4, data);
+  ExpectWeightsOfOneRankInAShortLastBatch(DividedGpt(2));
 }
 
 TEST(DividedTraining, ARankHasItsPartOfTheStateAndOfTheActivations) {
@@ -421,16 +391,7 @@ TEST(DividedTraining, OfReplicasResumes) {
   }
 }
 
-TEST(DividedTraining, ARankThatFailsEndsTheOthers) {
-  const auto ranks = RunPipelines(DividedGpt(4), 1, SmallText(), [](Worker& worker) {
-    if (worker.trace.rank() != 1) return;
-    worker.objection = [n = 0]() mutable {
-      return ++n == 2 ? absl::ResourceExhaustedError("no space left") : absl::OkStatus();
-    };
-  });
-  EXPECT_THAT(ranks[1].result.status(), Fails(absl::StatusCode::kResourceExhausted, "no space left"));
-  for (const int other : {0, 2, 3}) ASSERT_FALSE(ranks[other].result.ok());
-}
+TEST(DividedTraining, ARankThatFailsEndsTheOthers) { ExpectAFailedRankToEndTheOthers(DividedGpt(4)); }
 
 TEST(DividedTraining, AVocabularyWithoutATokenForEachRankIsRejected) {
   const DataSplits two_letters = FromText(std::string(400, 'a') + std::string(400, 'b'),

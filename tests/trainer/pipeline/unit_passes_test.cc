@@ -10,6 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/measure/trace.h"
 #include "tests/common/ops/reference_ops.h"
 #include "tests/trainer/cluster.h"
 #include "trainer/models/batch_memory.h"
@@ -173,6 +176,44 @@ class UnitsInBlocks : public testing::Test {
   AddingStrategy* adding_ = nullptr;
   Strategy strategy_;
 };
+
+// Whose gathered weights arrive late.
+class LateWeights : public AddingStrategy {
+ public:
+  using AddingStrategy::AddingStrategy;
+  Span UseWeights(int bucket) override {
+    absl::SleepFor(absl::Milliseconds(15));
+    return AddingStrategy::UseWeights(bucket);
+  }
+};
+
+TEST(UnitsOfARecording, TakeTheirTimeAfterTheyHaveWaited) {
+  Workload recorded;
+  recorded.batch = 1;
+  recorded.forward_ms = recorded.backward_ms = 20;
+  recorded.activation_bytes = 4;
+  recorded.tensors = {{"block.1", 40, 10}, {"block.0", 40, 20}};
+  const auto model = MakeReplayedModel(recorded);
+  const std::vector<Bucket> buckets = UnitBuckets(*model, model->CutPoints(), /*recompute=*/false);
+  ASSERT_EQ(buckets.size(), 2u);
+  const std::unique_ptr<Device> device = MakeCpuDevice();
+  const std::unique_ptr<Ops> ops = MakeReferenceOps();
+  const std::unique_ptr<Stream> compute = device->NewStream(StreamKind::kCompute, "compute");
+  Strategy strategy;
+  auto late = std::make_unique<LateWeights>(buckets, model->InitialWeights(1));
+  strategy.units = late.get();
+  strategy.sync = std::move(late);
+  UnitPasses passes(
+      {.model = *model, .compute = *compute, .ops = *ops, .strategy = strategy, .buckets = buckets});
+  const ModelState state{};
+  const Batch batch{.size = 1};
+  Activations activations;
+  const int64_t begin_ns = MonotonicNanos();
+  for (size_t unit = 0; unit < passes.units().layers.size(); ++unit) {
+    ASSERT_TRUE(passes.Forward(unit, {state, batch, activations}).ok());
+  }
+  EXPECT_GE(1e-6 * static_cast<double>(MonotonicNanos() - begin_ns), 2 * 15 + 20);
+}
 
 TEST_F(UnitsInBlocks, KeepOneGradientWholeAndGiveAwayOthersForEachMicroBatch) {
   UnitPasses passes(Parts(/*divides_backward=*/false));

@@ -54,12 +54,23 @@ TEST(CheckPipelineFlags, FlagsOfPipelinesNeedOne) {
   for (const auto& [flag, change] :
        {std::pair<const char*, Change>{"--program", [](auto& o) { o.program = "gpipe"; }},
         {"--cuts", [](auto& o) { o.cuts = "3"; }},
-        {"--rank_order", [](auto& o) { o.rank_order = "pp,dp"; }},
         {"--copy_streams", [](auto& o) { o.copy_streams = 1; }}}) {
     TrainingOptions options;
     change(options);
     EXPECT_EQ(Refusal(options), absl::StrCat(flag, " needs --pp, the number of a pipeline's stages"));
   }
+  TrainingOptions ordered;
+  ordered.rank_order = "pp,dp";
+  EXPECT_THAT(Refusal(ordered), Has("--rank_order needs --pp, --tp or --cp"));
+}
+
+TEST(CheckPipelineFlags, TheRuleOfUpdatesIsThatOfTheStrategyOrOfProgramsWithoutAFlush) {
+  EXPECT_EQ(UpdateRuleOf(Two(), "ring"), "ring");
+  const TrainingOptions stale = WithoutFlush(TrainingOptions());
+  EXPECT_TRUE(UpdatesWithoutFlush(stale));
+  EXPECT_EQ(UpdateRuleOf(stale, "ring"), kWithoutFlush);
+  const TrainingOptions own = Two([](auto& o) { o.program = "pipedream-2bw"; });
+  EXPECT_TRUE(WithoutFlush(own) == own);
 }
 
 TEST(CheckPipelineFlags, WhatOnlyWholeModelsHaveIsNamed) {
@@ -254,6 +265,7 @@ TEST(CheckSequenceFlags, AllReduceStrategiesAreAccepted) {
   for (const char* strategy : {"ring", "direct", "zero1", "zero2", "fsdp", "gloo"})
     EXPECT_EQ(Refusal(OfSequences(), strategy), "");
   EXPECT_EQ(Refusal(OfSequences([](auto& o) { o.recompute = true, o.dropout = .1; })), "");
+  EXPECT_EQ(Refusal(OfSequences([](auto& o) { o.precision = "bfloat16"; })), "");
   EXPECT_EQ(Refusal(OfSequences([](auto& o) { o.rank_order = "dp,cp", o.checkpoint_every = 5; })), "");
   EXPECT_EQ(Refusal(OfSequences([](auto& o) { o.context_parallel = "contiguous"; })), "");
   EXPECT_EQ(Refusal(OfSequences([](auto& o) { o.pp = 2, o.tp = 2; }), "ring", 8), "");
@@ -262,8 +274,8 @@ TEST(CheckSequenceFlags, AllReduceStrategiesAreAccepted) {
 
 TEST(CheckSequenceFlags, WhatDoesNotSuitThemIsNamed) {
   for (const auto& [flag, change] :
-       {std::pair<const char*, Change>{"--precision", [](auto& o) { o.precision = "bfloat16"; }},
-        {"--sequence_parallel", [](auto& o) { o.tp = 2, o.sequence_parallel = true; }},
+       {std::pair<const char*, Change>{"--sequence_parallel",
+                                       [](auto& o) { o.tp = 2, o.sequence_parallel = true; }},
         {"--cuda_graph", [](auto& o) { o.cuda_graph = true; }},
         {"--clock virtual", [](auto& o) { o.clock = "virtual"; }},
         {"--straggler", [](auto& o) { o.straggler = "0:2"; }}}) {

@@ -35,8 +35,8 @@ TEST(PlanUnits, EndsThemWhereBucketsAreComplete) {
   const StepUnits units = PlanUnits({{0, 31}, {31, 49}, {80, 15}, {95, 5}}, kFourBuckets);
   EXPECT_THAT(BeginsOf(units), ElementsAre(0, 2));
   EXPECT_THAT(units.buckets, ElementsAre(Pair(2, 4), Pair(0, 2)));
-  EXPECT_THAT(units.cut().units, ElementsAre(2));
-  EXPECT_THAT(units.cut().bucket_ends, ElementsAre(ElementsAre(1, 0)));
+  EXPECT_EQ(units.units_of(0), 2);
+  EXPECT_THAT(units.BucketEnds(0), ElementsAre(1, 0));
 }
 
 TEST(PlanUnits, PassesBucketsOnInOrder) {
@@ -51,13 +51,13 @@ TEST(PlanUnits, DoesNotWaitForLayersWithoutWeights) {
   const StepUnits units = PlanUnits({{}, {}, {0, 40}, {}, {40, 60}, {}}, {{0, 40, 60}, {1, 0, 40}});
   EXPECT_THAT(BeginsOf(units), ElementsAre(0, 2, 4));
   EXPECT_THAT(units.buckets, ElementsAre(Pair(2, 2), Pair(1, 2), Pair(0, 1)));
-  EXPECT_THAT(units.cut().bucket_ends, ElementsAre(ElementsAre(2, 1)));
+  EXPECT_THAT(units.BucketEnds(0), ElementsAre(2, 1));
 }
 
 TEST(PlanUnits, AModelWithoutBucketsIsOneUnit) {
   const StepUnits units = PlanUnits({{}, {}}, {});
   EXPECT_THAT(BeginsOf(units), ElementsAre(0));
-  EXPECT_THAT(units.cut().bucket_ends, ElementsAre(IsEmpty()));
+  EXPECT_THAT(units.BucketEnds(0), IsEmpty());
 }
 
 // Copies the elements of the buckets it is given.
@@ -111,16 +111,15 @@ class ExecutedStep : public testing::Test {
                                              .compute = *compute_,
                                              .ops = *ops_,
                                              .model = *model_,
-                                             .activations = activations_,
-                                             .batches = batches_,
+                                             .program = program_,
+                                             .samples = data_.spec(),
+                                             .max_batch = kMaxBatch,
                                              .delay = delay_,
                                              .strategy = strategy_,
                                              .buckets = buckets_,
                                              .weights = {weights_.data(), weights_.size()},
                                              .gradient = {gradient_.data(), gradient_.size()},
-                                             .buffers = {},
-                                             .statistics = nullptr,
-                                             .rows = nullptr});
+                                             .buffers = {}});
   }
 
   void Run(const SampledStep& drawn) {
@@ -149,6 +148,7 @@ class ExecutedStep : public testing::Test {
   std::unique_ptr<Model> model_;
   Activations activations_;
   BatchMemory batches_;
+  const NamedProgram program_ = *FindStepProgram("single_stage");
   ComputeDelay delay_ = *ComputeDelay::Create(TrainingOptions(), /*worker=*/0, MonotonicNanos);
   std::vector<float> weights_, gradient_;
   std::vector<Bucket> buckets_;
@@ -178,7 +178,7 @@ TEST_F(ExecutedStep, IsTheProgramSingleStage) {
   options_.clip_norm = 1;
   MakeExecutor();
   std::string text;
-  for (const StepNode& node : executor_->nodes()) text += ToText(node.action) + " ";
+  for (const PlannedNode& node : executor_->nodes()) text += ToText(node.action) + " ";
   EXPECT_EQ(text,
             "0LOAD0 0.0F0 0.1F0 0.1B0 0.0B0 "
             "0LOAD1 0.0F1 0.1F1 0.1B1 0.1REDUCE_GRAD 0.0B1 0.0REDUCE_GRAD 0NORM 0.1UPDATE 0.0UPDATE ");
@@ -188,25 +188,26 @@ TEST_F(ExecutedStep, TimesAllComputationsOfTheFirst100Steps) {
   MakeExecutor();
   for (int step = 0; step <= 100; ++step) {
     Run({.batches = {{0}, {1}, {2}}});
-    int64_t before = 0;
-    for (size_t i = 0; i < executor_->nodes().size(); ++i) {
-      if (LaneOf(executor_->nodes()[i].action.kind) != StepLane::kCompute) continue;
-      const NodeTime& time = executor_->times()[i];
-      if (step == 100 && executor_->nodes()[i].action == StepAction{StepKind::kForward, 0, 1, 0}) {
-        EXPECT_EQ(time.begin_ns, 0);
-      }
-      if (step == 100) continue;
-      ASSERT_GE(time.begin_ns, before) << "node " << i;
-      ASSERT_GE(time.end_ns, time.begin_ns) << "node " << i;
+    const RankTimes times = executor_->Times();
+    ASSERT_EQ(times.units.size(), step < 100 ? 12 : 0);  // both passes of two units, of three batches
+    ASSERT_EQ(times.passes.size(), 6);
+    int64_t before = 1;
+    for (const auto& [action, time] : times.units) {
+      ASSERT_GE(time.begin_ns, before) << ToText(action);
+      ASSERT_GE(time.end_ns, time.begin_ns) << ToText(action);
       before = time.end_ns;
     }
-    ASSERT_EQ(executor_->batches(), 3);
-    for (size_t batch = 0; batch < 3; ++batch) {
-      const Executor::BatchTimes times = executor_->TimesOf(batch);
-      EXPECT_GT(times.forward_ns, 0);
-      EXPECT_GE(times.backward_ns, times.forward_ns);
-      EXPECT_GE(times.end_ns, times.backward_ns);
+    int64_t computed_ns = 0;
+    before = 1;
+    for (size_t i = 0; i < times.passes.size(); ++i) {
+      const auto& [action, time] = times.passes[i];
+      EXPECT_EQ(action.kind, i % 2 == 0 ? StepKind::kForward : StepKind::kBackward);
+      EXPECT_GE(time.begin_ns, before);
+      EXPECT_GE(time.end_ns, time.begin_ns);
+      before = time.end_ns;
+      computed_ns += time.end_ns - time.begin_ns;
     }
+    EXPECT_EQ(times.compute_ns, computed_ns);
   }
 }
 

@@ -2,10 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 #include <ostream>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "tests/common/ops/reference_ops.h"

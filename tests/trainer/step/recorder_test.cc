@@ -34,7 +34,7 @@ class RecorderTest : public testing::Test {
     of.times.passes = {{{StepKind::kForward}, {1 * kMs, 4 * kMs}},
                        {{StepKind::kBackward}, {4 * kMs, 9 * kMs}}};
     of.times.compute_ns = 8 * kMs;
-    of.units = {{{StepKind::kForward, 0, 0, 0}, {1 * kMs, 3 * kMs}}};
+    of.times.units = {{{StepKind::kForward, 0, 0, 0}, {1 * kMs, 3 * kMs}}};
     of.loss_sum = 6;
     return of;
   }

@@ -1,7 +1,6 @@
 // Models with tables: one process, all-reduce strategies.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <string>
 
 #include "common/io/safetensors.h"

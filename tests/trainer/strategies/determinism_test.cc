@@ -1,7 +1,6 @@
 // Trainings that equal another training bit for bit, and trainings in 16 bits that come close to float32.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <string>
 
 #include "absl/strings/str_cat.h"

@@ -9,92 +9,37 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/random.h"
-#include "tests/common/ops/reference_ops.h"
 #include "tests/has.h"
 #include "tests/trainer/cluster.h"
-#include "trainer/strategies/strategies.h"
+#include "tests/trainer/strategies/strategy_rank.h"
 
 namespace psring {
 namespace {
 
-constexpr size_t kCount = 1003;
 constexpr uint64_t kSeed = 3;  // of weights and gradients
 constexpr double kLr = .5;
-constexpr int64_t kSamples = 7;  // of each rank
-
-// One rank: its buffers, its strategy.
-struct Rank {
-  std::unique_ptr<Device> device = MakeCpuDevice();
-  std::unique_ptr<Ops> ops = MakeReferenceOps();
-  std::unique_ptr<Stream> compute = device->NewStream(StreamKind::kCompute, "compute");
-  Trace trace{0};
-  std::vector<Bucket> buckets = {{0, 900, 103}, {1, 7, 893}, {2, 0, 7}};
-  std::vector<float> weights, gradient;
-  Strategy strategy;
-
-  Rank(const StrategyRow& row, int rank, int workers, const Connections& connections) {
-    Random random(kSeed, rank);
-    for (size_t i = 0; i < kCount; ++i) {
-      weights.push_back(random.Uniform(-1, 1));
-      gradient.push_back(random.Uniform(-10, 10));
-    }
-    auto made =
-        Implement(row, {.rank = rank,
-                        .world_size = workers,
-                        .device = *device,
-                        .ops = *ops,
-                        .compute = *compute,
-                        .trace = trace,
-                        .buckets = buckets,
-                        .update = {.optimizer = {.kind = OptimizerKind::kSgd}, .schedule = {.base = kLr}},
-                        .group = connections.group(rank),
-                        .servers = {.client = connections.client(rank),
-                                    .consistency = row.algorithm,
-                                    .asynchronous = row.asynchronous(),
-                                    .timeout = absl::Seconds(10)}});
-    PSRING_CHECK(made.ok());
-    strategy = *std::move(made);
-  }
-
-  absl::Status Start() {
-    return strategy.sync
-        ->Start({.weights = HostView::Of(Span{weights.data(), kCount}),
-                 .gradient = HostView::Of(Span{gradient.data(), kCount})})
-        .status();
-  }
-
-  // Up to the last GradientReady.
-  absl::Status BeginStep(int64_t step, int workers) {
-    PSRING_RETURN_IF_ERROR(strategy.sync->BeginStep({.step = step,
-                                                     .samples = kSamples,
-                                                     .global_samples = kSamples * workers,
-                                                     .global_samples_before = step * kSamples * workers}));
-    for (const Bucket& bucket : buckets) strategy.sync->GradientReady({&bucket, 1}, compute->Record());
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<StepReport> Step(int64_t step, int workers) {
-    PSRING_RETURN_IF_ERROR(BeginStep(step, workers));
-    return strategy.sync->FinishStep();
-  }
-};
 
 struct Job {
   Connections connections;
-  std::vector<std::unique_ptr<Rank>> ranks;
+  std::vector<std::unique_ptr<StrategyRank>> ranks;
 
   Job(const std::string& strategy, int workers) {
     const StrategyRow row = *FindStrategy(strategy);
+    const UpdateRule rule{.optimizer = {.kind = OptimizerKind::kSgd}, .schedule = {.base = kLr}};
     connections = Connect(row, workers, absl::Seconds(10));
     for (int rank = 0; rank < workers; ++rank) {
-      ranks.push_back(std::make_unique<Rank>(row, rank, workers, connections));
+      StrategyRank& own = *ranks.emplace_back(std::make_unique<StrategyRank>(
+          row, rank, workers, connections.group(rank), connections.client(rank), rule));
+      Random random(kSeed, rank);
+      for (size_t i = 0; i < kOddCount; ++i) {
+        own.weights[i] = random.Uniform(-1, 1);
+        own.gradient[i] = random.Uniform(-10, 10);
+      }
     }
-    OnThreads(workers, [&](int rank) {
-      const absl::Status started = ranks[rank]->Start();
-      EXPECT_TRUE(started.ok()) << started;
+    OnRanks(workers, [&](int rank) {
+      EXPECT_EQ(ranks[rank]->strategy.sync->Start(ranks[rank]->State()).status(), absl::OkStatus());
     });
   }
-  ~Job() { ranks.clear(); }
 };
 
 class SynchronousStrategy : public testing::TestWithParam<std::tuple<std::string, int>> {};
@@ -113,22 +58,22 @@ TEST_P(SynchronousStrategy, TheGradientIsWithinTheErrorBoundOfASum) {
   SCOPED_TRACE(absl::StrCat("random seed ", kSeed));
   const Job job(strategy, workers);
   const std::vector<float> before = job.ranks[0]->weights;
-  std::vector<double> sum(kCount), magnitudes(kCount);
+  std::vector<double> sum(kOddCount), magnitudes(kOddCount);
   for (const auto& rank : job.ranks) {
-    for (size_t i = 0; i < kCount; ++i) {
+    for (size_t i = 0; i < kOddCount; ++i) {
       sum[i] += rank->gradient[i];
       magnitudes[i] += std::abs(rank->gradient[i]);
     }
   }
-  OnThreads(workers, [&, workers = workers](int rank) {
+  OnRanks(workers, [&, workers = workers](int rank) {
     const auto report = job.ranks[rank]->Step(0, workers);
     EXPECT_TRUE(report.ok()) << report.status();
   });
   // Adding n numbers in any order errs by at most (n - 1) u times the sum of their magnitudes (Higham
   // 2002, 4.2); scaling, the rate and the subtraction round once each.
   constexpr double kUnit = 0x1p-24;
-  for (size_t i = 0; i < kCount; ++i) {
-    const double scale = kLr / (kSamples * workers);
+  for (size_t i = 0; i < kOddCount; ++i) {
+    const double scale = kLr / (kRankSamples * workers);
     const double expected = before[i] - scale * sum[i];
     const double bound =
         1.01 * kUnit *
@@ -140,7 +85,7 @@ TEST_P(SynchronousStrategy, TheGradientIsWithinTheErrorBoundOfASum) {
 TEST(AllReduceStrategy, TracesTheRoundsOfItsFirstSteps) {
   constexpr int kWorkers = 3, kNoted = 100;
   const Job job("ring", kWorkers);
-  OnThreads(kWorkers, [&](int rank) {
+  OnRanks(kWorkers, [&](int rank) {
     for (int64_t step = 0; step <= kNoted; ++step) {
       const auto report = job.ranks[rank]->Step(step, kWorkers);
       ASSERT_TRUE(report.ok()) << report.status();
@@ -153,7 +98,7 @@ TEST(AllReduceStrategy, TracesTheRoundsOfItsFirstSteps) {
       if (span.kind == SpanKind::kRound) rounds[{span.step, span.bucket}].push_back(span);
       if (span.kind == SpanKind::kCommunication) whole[{span.step, span.bucket}] = span;
     }
-    EXPECT_EQ(rounds.size(), kNoted * rank->buckets.size());
+    EXPECT_EQ(rounds.size(), kNoted * kOddBuckets.size());
     for (const auto& [what, spans] : rounds) {
       ASSERT_EQ(spans.size(), 4u);  // 2(N-1)
       for (size_t i = 0; i < spans.size(); ++i) {
@@ -205,14 +150,14 @@ TEST_P(AsynchronousStrategy, EachPushIsAnUpdateAndCollectReturnsAll) {
   for (const auto& rank : job.ranks) {
     const auto report = rank->Step(0, workers);
     ASSERT_TRUE(report.ok()) << report.status();
-    for (size_t i = 0; i < kCount; ++i) {
-      expected[i] -= kLr / kSamples * rank->gradient[i];  // the mean over its own batch
+    for (size_t i = 0; i < kOddCount; ++i) {
+      expected[i] -= kLr / kRankSamples * rank->gradient[i];  // the mean over its own batch
       ASSERT_NEAR(rank->weights[i], expected[i], 1e-5);
     }
   }
-  OnThreads(workers, [&](int rank) {
-    Rank& mine = *job.ranks[rank];
-    const absl::Status collected = mine.strategy.sync->Collect({mine.weights.data(), kCount});
+  OnRanks(workers, [&](int rank) {
+    StrategyRank& mine = *job.ranks[rank];
+    const absl::Status collected = mine.strategy.sync->Collect({mine.weights.data(), kOddCount});
     EXPECT_TRUE(collected.ok()) << collected;
   });
   for (const auto& rank : job.ranks) EXPECT_EQ(rank->weights, job.ranks.back()->weights);
@@ -224,10 +169,10 @@ INSTANTIATE_TEST_SUITE_P(Workers, AsynchronousStrategy, testing::Range(1, 5));
 TEST(Abort, EndsAWaitingStrategy) {
   for (const std::string strategy : {"ring", "star", "ps-sync", "zero1"}) {
     const Job job(strategy, 2);
-    Rank& waiting = *job.ranks[0];
+    StrategyRank& waiting = *job.ranks[0];
     absl::Status finished;
     std::latch pushed(1);
-    OnThreads(2, [&](int rank) {
+    OnRanks(2, [&](int rank) {
       if (rank == 0) {
         const absl::Status begun = waiting.BeginStep(0, 2);
         EXPECT_TRUE(begun.ok()) << begun;

@@ -2,14 +2,12 @@
 #include "trainer/tables/touched_rows.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <string>
 
 #include "common/base/random.h"
+#include "tests/trainer/cluster.h"
 #include "trainer/data/sources.h"
 
 namespace psring {
@@ -66,11 +64,11 @@ TEST(TouchedRows, AreDistinctAndEachHasItsBags) {
   EXPECT_EQ(rows.batch(2).tables[0].slots, (std::vector<int32_t>{0, 2}));
   EXPECT_EQ(rows.batch(2).tables[1].bags, std::vector<int32_t>{1});
 
-  const GatheredBatch two = rows.gathered(0);
+  const Batch two = rows.gathered(0);
   ASSERT_EQ(two.size, 2);
   EXPECT_EQ(std::vector<int32_t>(two.labels, two.labels + 2), (std::vector<int32_t>{1, 0}));
   EXPECT_EQ(rows.gathered(1).size, 0);
-  const GatheredBatch last = rows.gathered(2);
+  const Batch last = rows.gathered(2);
   ASSERT_EQ(last.size, 1);
   const auto* const lookups = static_cast<const int32_t*>(last.inputs[0]);
   EXPECT_EQ(std::vector<int32_t>(lookups, lookups + 3), (std::vector<int32_t>{8, 2, 0}));
@@ -148,12 +146,10 @@ TEST(Clicks, AreTheSameForASeedAndLearnable) {
 }
 
 TEST(Words, ArePairsOfNearWordsWithNegatives) {
-  const std::string path = testing::TempDir() + "/words_" + std::to_string(getpid());
-  std::ofstream out(path);
-  for (int i = 0; i < 100; ++i) out << "One fish, two fish; red-fish " << (i == 50 ? "once" : "") << "\n";
-  out.close();
-  const auto data = ReadWords(path, /*seed=*/1).value();
-  std::filesystem::remove(path);
+  std::string text;
+  for (int i = 0; i < 100; ++i)
+    text += i == 50 ? "One fish, two fish; red-fish once\n" : "One fish, two fish; red-fish\n";
+  const DataSplits data = FromText(text, [](const std::string& path) { return ReadWords(path, /*seed=*/1); });
   EXPECT_EQ(data.train.count() + data.test.count(), 600) << "without the word that occurs once";
   EXPECT_EQ(data.train.spec().inputs[0].range, 4) << "fish, one, red, two";
   std::map<int32_t, int> negatives;

@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "tests/has.h"
 #include "tests/trainer/cluster.h"
 #include "trainer/virtual_clock/logical_workers.h"

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/cli/command_line.h"
 #include "common/text/suggestions.h"
 #include "common/text/translate.h"
@@ -118,9 +119,8 @@ absl::Status ApplyModel(TrainingOptions& options, const ModelTable& rows) {
   }
   const absl::StatusOr<const DataRow*> data = FindData(options.data);
   if (options.text.empty() || (data.ok() && (*data)->takes_text)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--text is for models of texts, such as --model gpt-nano, with --data text; ",
-                   "this model is ", options.model, ", with --data ", options.data));
+  return InvalidArgument("--text is for models of texts, such as --model gpt-nano, with --data text; ",
+                         "this model is ", options.model, ", with --data ", options.data);
 }
 
 bool HasTables(const TrainingOptions& options) {

@@ -1,7 +1,6 @@
 #include "trainer/strategies/table/cost_model.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "common/base/check.h"

@@ -5,7 +5,6 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/check.h"
 #include "common/text/suggestions.h"
 #include "common/text/translate.h"
 #include "ring_worker/schedules/schedule.h"

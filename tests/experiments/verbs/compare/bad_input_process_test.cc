@@ -74,7 +74,7 @@ TEST_F(BadInputTest, BadInputIsOneLineAndWritesNothing) {
       {"compare --workers 3 --pp 2", "--pp 2"},
       {"compare --cuts all", "--cuts needs --pp"},
       {"compare --layouts dp2,dp4 --cuts all", "--cuts needs --pp"},
-      {"compare --layouts dp2,dp4 --rank_order pp,dp", "--rank_order needs --pp"},
+      {"compare --layouts dp2,dp4 --rank_order pp,dp", "--rank_order needs --pp, --tp or --cp"},
       {"compare --layouts dp2,dp4 --program gpipe", "--program needs --pp"},
       {"compare --layouts dp2,dp4 --copy_streams 1", "--copy_streams needs --pp"},
       {"compare --layouts dp2,pp2 --copy_streams 1,1", "--copy_streams names 1 twice"},

@@ -1,13 +1,11 @@
 // Lists of runs, with manifests and tables written by hand.
 #include "experiments/verbs/results/results.h"
 
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 
-#include "absl/strings/str_cat.h"
 #include "tests/has.h"
+#include "tests/test_folder.h"
 
 namespace psring {
 namespace {
@@ -16,13 +14,6 @@ namespace fs = std::filesystem;
 
 class ResultsTest : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::path(testing::TempDir()) / absl::StrCat("psring-results-", getpid());
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   void Put(const std::string& run, const std::string& file, const std::string& text) const {
     fs::create_directories(folder_ / run);
     std::ofstream(folder_ / run / file) << text;
@@ -41,7 +32,8 @@ class ResultsTest : public testing::Test {
     return text;
   }
 
-  fs::path folder_;
+  const TestFolder made_;
+  const fs::path folder_ = made_.path();
 };
 
 TEST_F(ResultsTest, AreTheLatestRunsFirstWithTheirVerdicts) {
