@@ -367,9 +367,8 @@ TEST(Validity, DistinguishesDisturbedRowsThatTheVerdictUses) {
   EXPECT_EQ(
       Line(rows),
       "Not valid. Do not trust the times and speeds of ring x 4, ring x 2. Counted bytes and formulas are "
-      "not "
-      "affected. Other programs used 45 to 50% of the processors; the limit is a third. End these programs "
-      "first, then run again.");
+      "not affected. Other programs used 45 to 50% of the processors; the limit is a third. End these "
+      "programs first, then run again.");
   EXPECT_EQ(State(rows), "invalid");
   for (SummaryRow& row : rows) Disturb(row, 60);
   EXPECT_THAT(Line(rows), Has("the times and speeds of every row.", "used 60% of"));
