@@ -78,11 +78,12 @@ function drawCurves(parent, verdict, run, theoryData) {
   const ran = rowsOf(run).filter((row) => communicates(row) && !row.has_tables && names.includes(row.plain) && row.workers <= wish.most && moving(row) > 0);
   const rowOf = (basis, scheme, workers, time) => ({run_id: run.run_id, basis, scheme, workers, seconds: time});
   const rows = [...names.flatMap((name) => points(name).map((p) => rowOf('derived', name, p.x, p.y))),
-    ...ran.map((row) => rowOf(row.basis, row.plain, row.workers, moving(row) / 1e3))];
+    ...ran.map((row) => rowOf(row.basis, row.plain, row.workers, moving(row) / 1e3)),
+    ...ran.filter((row) => row.predicted_comm_ms > 0).map((row) => rowOf('derived', `${row.plain}, the run's buckets`, row.workers, row.predicted_comm_ms / 1e3))];
   figure(parent, {id: 'curves', wide: true, title: t('theory_title'), height: 400, rows,
     note: t('theory_note', SLIDERS.bandwidth.text(wish.bandwidth), secondsText(wish.latency), bytesText(wish.gradient), captionOf(run)),
     draw: (svg, width, height) => {
-      const values = [...rows.map((row) => row.seconds * 1e3), ...ran.map((row) => row.predicted_comm_ms)].filter((v) => v > 0), low = d3.min(values) * 0.8, high = d3.max(values) * 1.2;
+      const values = rows.map((row) => row.seconds * 1e3).filter((v) => v > 0), low = d3.min(values) * 0.8, high = d3.max(values) * 1.2;
       const x = d3.scale.log().domain([2, wish.most]), y = d3.scale.log().domain([low, high]);
       const right = labelWidth(names, width);
       const plot = axes(svg, width, height, x, y, {xLabel: t('workers'), yLabel: t('ms'), yTicks: logTicks(low, high), right,
