@@ -18,6 +18,9 @@ function actionsOf(program) {
   };
 }
 
+// The program's units per unit of the clock: a stage of interleaved:V has 1/V of the layers.
+const chunksOf = ({name}) => +(/:(\d+)$/.exec(name) || [0, 1])[1];
+
 // At a time: what each rank computes (undefined: nothing), what was sent as this unit began, how many micro-batches each rank keeps, and
 // the part of the time so far in which the ranks computed nothing.
 function momentOf(program, {actions, sends}, time) {
@@ -44,7 +47,7 @@ function drawPrograms(parent) {
     control.stop();
     panels.replaceChildren();
     const chosen = all.filter((program) => program.ranks === played.ranks && program.micro_batches === played.micro_batches);
-    end = d3.max(chosen, (program) => program.end);
+    end = d3.max(chosen, (program) => Math.ceil(program.end / chunksOf(program)));
     faces = chosen.map((program) => drawProgram(panels, program, end));
     control.show(0);
   }
@@ -60,7 +63,7 @@ function drawProgram(parent, program, end) {
   const parsed = actionsOf(program), left = 56, row = 26, top = 4, height = 2 * top + program.ranks * row;
   const box = make('figure', {'data-program': program.name}, make('h3', {}, program.name), make('p', {class: 'note'}, inLanguage(program.summary)));
   parent.append(box);
-  const width = Math.max(280, Math.min(820, box.clientWidth - 26)), x = d3.scale.linear().domain([0, end]).range([left, width - 6]), yOf = (rank) => top + rank * row;
+  const width = Math.max(280, Math.min(820, box.clientWidth - 26)), x = d3.scale.linear().domain([0, end * chunksOf(program)]).range([left, width - 6]), yOf = (rank) => top + rank * row;
   const svg = d3.select(document.createElementNS('http://www.w3.org/2000/svg', 'svg')).attr('viewBox', `0 0 ${width} ${height}`)
       .attr('role', 'img').attr('aria-label', program.name);
   for (let rank = 0; rank < program.ranks; ++rank) {
@@ -79,7 +82,7 @@ function drawProgram(parent, program, end) {
   const counts = make('div', {class: 'counts'});
   box.append(svg.node(), counts);
   return (time) => {
-    const now = Math.min(time, program.end), {unit, sends, bubble, computing, inFlight} = momentOf(program, parsed, now), done = unit >= program.end;
+    const now = Math.min(time * chunksOf(program), program.end), {unit, sends, bubble, computing, inFlight} = momentOf(program, parsed, now), done = unit >= program.end;
     for (const {begin, group} of boxes) group.style('display', begin < now || (begin === unit && !done) ? null : 'none');
     cursor.attr({x1: x(now), x2: x(now)});
     arrows.selectAll('*').remove();

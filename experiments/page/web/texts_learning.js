@@ -286,5 +286,5 @@ Object.assign(TEXTS, {
   program_in_flight: 'Micro-batches in flight: {0} (memory for {1})',
   program_bubble: 'Bubble so far: {0}%',
   program_intro: 'A row is a rank, and the number in a box is its micro-batch. 2F3 is the forward pass of stage 2 with micro-batch 3; B is a backward pass, or I and W are its two halves: the gradient of the input and that of the weights. Arrows are messages to other ranks. A micro-batch is in flight from its forward pass to the end of its backward pass.',
-  program_note: 'Simulated: the orders are those that psring trains with, on stages that take equal time. A forward pass takes one unit, a backward pass two, a message none. interleaved:2 has twice as many stages: with the same model, each would take half a unit.',
+  program_note: 'Simulated: the orders are those that psring trains with, on stages that take equal time. A forward pass of a stage takes one unit, a backward pass two, a message none. With interleaved:2 a model has twice as many stages, each of half a unit.',
 });
