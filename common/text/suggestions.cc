@@ -7,7 +7,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "common/base/errors.h"
 #include "common/text/translate.h"
 
 namespace psring {
@@ -80,7 +79,7 @@ absl::Status UnknownName(const std::string& kind, const std::string& name,
     if (!one.given) unused.push_back(one.name);
   }
   const auto unknown = [&](const std::string& meant) {
-    return NotFound(Tr("unknown $0 '$1'; $2", Tr(kind), name, meant));
+    return absl::NotFoundError(Tr("unknown $0 '$1'; $2", Tr(kind), name, meant));
   };
   const std::string all = absl::StrJoin(names, ", ");
   for (const KnownName& one : known) {

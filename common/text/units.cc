@@ -7,11 +7,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "common/base/errors.h"
 #include "common/text/translate.h"
 
 namespace psring {
@@ -96,20 +96,18 @@ absl::StatusOr<double> ParseBitRate(const std::string& text) {
   const std::string unit(absl::StripAsciiWhitespace(absl::string_view(text).substr(digits)));
   double number = 0;
   if (digits == 0 || !absl::SimpleAtod(text.substr(0, digits), &number)) {
-    return InvalidArgument(
-        Tr("'$0' is not a rate; write a number and its unit, such as 1gbit or 200mbit", text));
+    return InvalidTr("'$0' is not a rate; write a number and its unit, such as 1gbit or 200mbit", text);
   }
-  if (unit.empty()) return InvalidArgument(Tr("'$0' has no unit; write 1gbit or 200mbit", text));
+  if (unit.empty()) return InvalidTr("'$0' has no unit; write 1gbit or 200mbit", text);
   if (const double factor = FactorOf(unit); factor > 0) {
     const double rate = number * factor;
     if (rate >= kLeastRate && rate <= kMaxRate) return rate;
-    return InvalidArgument(Tr("'$0' is not between 1kbit and 100tbit", text));
+    return InvalidTr("'$0' is not between 1kbit and 100tbit", text);
   }
   if (const double factor = BitsOfBytes(unit); factor > 0) {
-    return InvalidArgument(
-        Tr("'$0' is in bytes, but a rate is in bits; write $1", text, ShortRate(number * factor)));
+    return InvalidTr("'$0' is in bytes, but a rate is in bits; write $1", text, ShortRate(number * factor));
   }
-  return InvalidArgument(Tr("'$0' has an unknown unit; write 1gbit or 200mbit", text));
+  return InvalidTr("'$0' has an unknown unit; write 1gbit or 200mbit", text);
 }
 
 std::string BitRateText(double bits_per_s) {
@@ -119,7 +117,7 @@ std::string BitRateText(double bits_per_s) {
 
 absl::StatusOr<uint64_t> ParseByteSize(const std::string& text) {
   const auto refused = [&text] {
-    return InvalidArgument(Tr("'$0' is not a size; write bytes, or a number with K, M or G", text));
+    return InvalidTr("'$0' is not a size; write bytes, or a number with K, M or G", text);
   };
   std::string digits = text;
   if (digits.size() > 1 && absl::ascii_toupper(digits.back()) == 'B') digits.pop_back();
@@ -136,8 +134,8 @@ absl::StatusOr<uint64_t> ParseByteSize(const std::string& text) {
   double number = 0;
   if (!absl::SimpleAtod(digits, &number)) return refused();
   const double bytes = number * unit;
-  if (bytes != std::floor(bytes)) return InvalidArgument(Tr("'$0' is not a whole number of bytes", text));
-  if (bytes > kMaxBytes) return InvalidArgument("'", text, "' is above 1024G");
+  if (bytes != std::floor(bytes)) return InvalidTr("'$0' is not a whole number of bytes", text);
+  if (bytes > kMaxBytes) return absl::InvalidArgumentError(absl::StrCat("'", text, "' is above 1024G"));
   return static_cast<uint64_t>(bytes);
 }
 
