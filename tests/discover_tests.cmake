@@ -1,7 +1,7 @@
-# psring_discover_tests(prefix size filter program PROPERTY VALUE ...): adds the tests of a program, up to `size` of one suite
-# to an entry of ctest, which is a process; PSRING_TESTS_PER_PROCESS in the environment overrides `size`. The files that
-# psring_test writes call it, when ctest starts.
-function(psring_discover_tests prefix size filter program)
+# psring_discover_tests(prefix size filter program environment PROPERTY VALUE ...): adds the tests of a program, up to `size`
+# of one suite to an entry of ctest, which is a process; PSRING_TESTS_PER_PROCESS in the environment overrides `size`. The files
+# that psring_test writes call it, when ctest starts.
+function(psring_discover_tests prefix size filter program environment)
   if(DEFINED ENV{PSRING_TESTS_PER_PROCESS})
     set(size $ENV{PSRING_TESTS_PER_PROCESS})
   endif()
@@ -46,7 +46,8 @@ function(psring_discover_tests prefix size filter program)
         endif()
       endif()
       add_test(${test} ${program} --gtest_filter=${some})
-      set_tests_properties(${test} PROPERTIES SKIP_RETURN_CODE 77 ${ARGN})
+      set_tests_properties(${test} PROPERTIES SKIP_RETURN_CODE 77
+        ENVIRONMENT "PSRING_SKIPPED_EXIT_CODE=77;${environment}" ${ARGN})
     endforeach()
   endforeach()
 endfunction()

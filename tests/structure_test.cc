@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -325,6 +326,11 @@ TEST(Structure, EveryTestIsCompiled) {
     if (!file.path.ends_with("_test.cc")) continue;
     EXPECT_TRUE(compiled.contains(file.path)) << file.path << " is in no CMakeLists.txt";
   }
+}
+
+TEST(Structure, CtestRunsTestsInEnglish) {
+  if (std::getenv("PSRING_SKIPPED_EXIT_CODE") == nullptr) GTEST_SKIP() << "ctest did not start this";
+  EXPECT_STREQ(std::getenv("PSRING_LANG"), "en");
 }
 
 TEST(Structure, FoldersAndFilesAreSmall) {

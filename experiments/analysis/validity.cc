@@ -27,9 +27,11 @@ Rows Those(const Rows& rows, Keeps keeps) {
 
 bool Shares(const SummaryRow* row) { return row->mean.gpus_shared > 0; }
 
-bool IsBesidePsring(const SummaryRow* row) { return !Shares(row) && row->other_psring > 0; }
+bool HasTimes(const SummaryRow* row) { return !Shares(row); }
 
-bool IsDisturbed(const SummaryRow* row) { return !Shares(row) && row->foreign_cpu_pct > kMaxForeignCpuPct; }
+bool IsBesidePsring(const SummaryRow* row) { return HasTimes(row) && row->other_psring > 0; }
+
+bool IsDisturbed(const SummaryRow* row) { return HasTimes(row) && row->foreign_cpu_pct > kMaxForeignCpuPct; }
 
 std::string NamesIn(const Rows& rows) {
   std::vector<std::string> names;
@@ -46,8 +48,7 @@ std::string MostForeign(const Rows& rows) {
 // Why the times of `rows` are not valid. `all`: the number of rows of the run.
 void AddDisturbance(const Rows& rows, size_t all, std::vector<std::string>& why) {
   const Rows gpus = Those(rows, Shares), others = Those(rows, IsDisturbed),
-             beside = Those(rows, IsBesidePsring),
-             timed = Those(rows, [](const SummaryRow*row) { return !Shares(row); });
+             beside = Those(rows, IsBesidePsring), timed = Those(rows, HasTimes);
   const auto named = [&](const Rows& those) {
     return those.size() == all ? Tr("every row") : NamesIn(those);
   };

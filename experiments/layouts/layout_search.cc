@@ -40,6 +40,10 @@ std::vector<NamedProgram> ProgramsOf(int stages) {
   return programs;
 }
 
+Layout AxesOf(const LayoutCandidate& candidate) {
+  return {.dp = candidate.dp, .pp = candidate.pp, .tp = candidate.tp, .cp = candidate.cp};
+}
+
 // How the sequences of a question may be divided with so many tensor-parallel ranks: among how many ranks,
 // and what attention then exchanges. Not divided first.
 std::vector<std::pair<int, std::string>> SequencesOf(const LayoutQuestion& question, int tp) {
@@ -88,8 +92,7 @@ void AddCandidates(const LayoutQuestion& question, LayoutCandidate of,
   for (const int pp : DivisorsUpTo(workers / together, layers)) {
     of.pp = pp;
     of.dp = workers / together / pp;
-    const Layout layout{.dp = of.dp, .pp = pp, .tp = of.tp, .cp = of.cp};
-    if (!layouts.empty() && std::ranges::find(layouts, layout) == layouts.end()) continue;
+    if (!layouts.empty() && std::ranges::find(layouts, AxesOf(of)) == layouts.end()) continue;
     const int replicas = of.replicas();
     if (!AlignsWithNodes(cluster, workers, of.tp * replicas)) continue;
     // Replicas of a stage on one node, which may have one copy of the state together.
@@ -237,6 +240,19 @@ absl::StatusOr<LayoutAnswer> FindLayouts(const LayoutQuestion& question, double 
            MemoryText(smallest.memory)));
   }
   PSRING_ASSIGN_OR_RETURN(answer.best, search.Best(count, INFINITY, fits));
+  for (const Layout& layout : question.choice.layouts) {
+    const auto is_named = [&](const FoundLayout& found) { return AxesOf(found.candidate) == layout; };
+    if (std::ranges::any_of(answer.best, is_named)) continue;
+    PSRING_ASSIGN_OR_RETURN(
+        std::vector<FoundLayout> named,
+        search.Best(1, INFINITY, [&](const FoundLayout& found) { return is_named(found) && fits(found); }));
+    if (named.empty()) {
+      answer.too_large.push_back(layout);
+    } else {
+      answer.best.push_back(std::move(named.front()));
+    }
+  }
+  std::ranges::stable_sort(answer.best, {}, [](const FoundLayout& found) { return found.price.step_s; });
   PSRING_ASSIGN_OR_RETURN(std::vector<FoundLayout> larger,
                           search.Best(1, answer.best.front().price.step_s,
                                       [&](const FoundLayout& found) { return !fits(found); }));

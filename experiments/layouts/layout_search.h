@@ -20,6 +20,7 @@ struct FoundLayout {
 
 struct LayoutAnswer {
   std::vector<FoundLayout> best;  // by step time, with different layout(); at least one
+  std::vector<Layout> too_large;  // those of the question's choice of which no candidate fits
   // Faster than the best, but above the limit; nothing if there is none.
   std::optional<FoundLayout> with_more_memory;
   int64_t candidates = 0, fitting = 0, walked = 0;
@@ -39,9 +40,10 @@ std::vector<LayoutCandidate> LayoutCandidates(const LayoutQuestion& question);
 // Ends a search with its error, such as that of Interrupt::Check.
 using CheckStop = std::function<absl::Status()>;
 
-// The best `count` layouts, each with its best program and micro-batch. Exact among the candidates: one is
-// not walked only if the least time it can take is above that of `count` better ones. ResourceExhausted: none
-// needs at most `memory_bytes`; names the smallest and its figures in one line.
+// The best `count` layouts, each with its best program and micro-batch, and the best of each layout of the
+// question's choice that is not among them. Exact among the candidates: one is not walked only if the least
+// time it can take is above that of `count` better ones. ResourceExhausted: none needs at most
+// `memory_bytes`; names the smallest and its figures in one line.
 // `gathering`: the question for candidates that gather weights, if other programs lose less; it differs from
 // `question` by Assuming. Null: they have the same.
 absl::StatusOr<LayoutAnswer> FindLayouts(const LayoutQuestion& question, double memory_bytes, size_t count,

@@ -16,6 +16,8 @@
 namespace psring {
 namespace {
 
+static_assert(std::endian::native == std::endian::little);  // of fields and payload
+
 // `visit(name, member)` for each field of a message; `name` is empty unless it is a count, which
 // kMaxWireCount bounds. Members with the same name mean the same.
 template <typename Message, typename Visit>
@@ -66,7 +68,11 @@ void FromField(uint64_t field, std::optional<Part>& member) {
   if (field != 0) member.emplace();
 }
 
-absl::Status Malformed() { return InvalidArgument("a message that is not a chunk of a parameter server"); }
+// Also a message of another version of the protocol, whose Join cannot be read.
+absl::Status Malformed() {
+  return InvalidArgument(
+      "a message that is not a chunk of a parameter server; start worker and server from the same psring");
+}
 
 // Makes `to` the alternative of this index. Bounds all counts, so that no sum or product of them overflows. A
 // step of -1 is valid (Announcement).

@@ -217,8 +217,7 @@ absl::StatusOr<LayoutsReport> ReportOfLayouts(const PredictFlags& flags, const C
   const LayoutQuestion expected = Guessed(question, GuessesFor(flags, /*gathers=*/false).front()),
                        gathering = Guessed(question, GuessesFor(flags, /*gathers=*/true).front());
   PSRING_ASSIGN_OR_RETURN(const LayoutAnswer answer,
-                          FindLayouts(expected, flags.memory_bytes,
-                                      std::max(kShown, flags.layouts.layouts.size()), check, &gathering));
+                          FindLayouts(expected, flags.memory_bytes, kShown, check, &gathering));
   std::vector<RangedLayout> best;
   for (const FoundLayout& found : answer.best) {
     PSRING_ASSIGN_OR_RETURN(best.emplace_back(), RangeOf(flags, question, found, check));
@@ -242,6 +241,12 @@ absl::StatusOr<LayoutsReport> ReportOfLayouts(const PredictFlags& flags, const C
                           best.size()),
                        ""),
                   "\n", SpeedTable(question, best, error), "\n", MemoryTable(best), "\n");
+  if (!answer.too_large.empty()) {
+    text += Wrap(Tr("These need more memory: $0.",
+                    absl::StrJoin(answer.too_large, Tr(", "),
+                                  [](std::string* out, const Layout& layout) { *out += layout.name(); })),
+                 "");
+  }
   text += Wrap(
       Tr("micro-batches: of a replica in a step, times their samples. bubble: the part of the step in which "
          "a device waits for another stage; exposed: for bytes, with tp and cp those within layers included. "

@@ -39,7 +39,7 @@ std::string WhatIsNotTrained(const LayoutQuestion& question, const std::vector<F
 // The question that `flags`, all understood, ask. Errors: those of LayoutModelOf.
 absl::StatusOr<LayoutQuestion> QuestionOf(const PredictFlags& flags);
 
-// The best five layouts, or all that are named, with their range, memory, traffic and bubble, the winner if
+// The best five layouts, and each that is named, with their range, memory, traffic and bubble, the winner if
 // its ratio to the next excludes 1, what would have to change for another one to be fastest, and which of
 // them the trainer does not support. Pure. Errors: those of LayoutModelOf and FindLayouts.
 struct LayoutsReport {

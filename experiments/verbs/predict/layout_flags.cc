@@ -44,8 +44,9 @@ absl::StatusOr<LayoutChoice> ChoiceOf(const RawPredictFlags& raw, const PredictF
   PSRING_ASSIGN_OR_RETURN(choice.layouts, NamedLayouts(raw.layouts));
   for (const Layout& layout : choice.layouts) {
     if (layout.workers() == flags.workers.front()) continue;
-    return absl::InvalidArgumentError(Tr("--layouts: $0 has $1 workers, not $2; name layouts of one number",
-                                         layout.name(), layout.workers(), flags.workers.front()));
+    return absl::InvalidArgumentError(
+        Tr("--layouts: $0 has $1 workers, not $2; name layouts with equally many workers", layout.name(),
+           layout.workers(), flags.workers.front()));
   }
   if (raw.strategies.empty()) return choice;
   const StrategyTable& all = ShardingStrategies();

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -165,7 +166,7 @@ TEST(LayoutAnswer, LayoutsThatAreNamedMustBePossible) {
   EXPECT_EQ(refusal("dp2xcp2"), "") << "the workers are those of the layouts";
   EXPECT_THAT(refusal("dp8x"), Has("--layouts: 'dp8x' is not a layout"));
   EXPECT_THAT(refusal("dp8,dp8"), Has("--layouts names dp8 twice"));
-  EXPECT_THAT(refusal("dp8,tp4"), Has("tp4 has 4 workers, not 8; name layouts of one number"));
+  EXPECT_THAT(refusal("dp8,tp4"), Has("tp4 has 4 workers, not 8; name layouts with equally many workers"));
   EXPECT_THAT(refusal("dp8", "4"), Has("dp8 has 8 workers, not 4"));
   EXPECT_THAT(refusal("tp16"), Has("--layouts tp16 does not divide the 8 heads, 8192 tokens"));
 }
@@ -186,6 +187,21 @@ std::vector<std::map<std::string, std::string>> CsvRows(const std::string& csv) 
     }
   }
   return lines;
+}
+
+// Of the others there are more than five, by strategy and what attention exchanges, all faster than tp8.
+TEST(LayoutAnswer, EachLayoutThatIsNamedIsShownIfItFits) {
+  RawPredictFlags raw{.layouts = "dp8,dp4xcp2,cp8,tp8"};
+  const auto shown_of = [](const LayoutsReport& report) {
+    std::set<std::string> shown;
+    for (const auto& line : CsvRows(report.csv)) shown.insert(line.at("layout"));
+    return shown;
+  };
+  const auto report = [&] { return ReportOfLayouts(UnderstandPredict(raw, {}).value()).value(); };
+  EXPECT_THAT(shown_of(report()), ElementsAre("cp8", "dp4xcp2", "dp8", "tp8"));
+  raw.memory = "30GB";
+  EXPECT_THAT(shown_of(report()), ElementsAre("tp8"));
+  EXPECT_THAT(report().text, Has("These need more memory: dp8, dp4xcp2, cp8.\n"));
 }
 
 TEST(LayoutAnswer, ALayoutThatIsNamedHasItsFiguresInAFile) {
