@@ -227,7 +227,7 @@ class PricedDurations : public GivenDurations {
 
 // The trainer's (SequencePlace::ExchangeElements), relative to the activation of a rank.
 double ExchangedPieces(const LayoutCandidate& candidate) {
-  if (candidate.context_parallel == "ulysses") return 10;
+  if (candidate.context_parallel == "ulysses") return 3;
   return candidate.cp > 2 ? 2 * 5 : 2 * 4;
 }
 
@@ -308,9 +308,10 @@ LayoutMemory MemoryOf(const LayoutModel& model, const LayoutCandidate& candidate
       const double activation = model.BoundaryBytes(candidate.samples) / candidate.cp / candidate.tp;
       memory.activations += ExchangedPieces(candidate) * activation;
     }
-    // Gathered rows and sums of all tokens: the trainer has one piece of memory for each.
+    // Of all tokens: the trainer has two pieces of memory, for gathered rows and for sums, and its
+    // reduce-scatter a third one (TensorAxis::Reserve).
     if (candidate.tp > 1 && model.sequence_parallel) {
-      memory.activations += 2 * model.BoundaryBytes(candidate.samples);
+      memory.activations += 3 * model.BoundaryBytes(candidate.samples);
     }
     memory.state = ShardedStateOf(*candidate.strategy, candidate.split().ranks, parameters, model.bytes(),
                                   largest, std::min(2, units));

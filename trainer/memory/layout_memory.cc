@@ -258,7 +258,7 @@ std::vector<std::string> LayoutsThatFit(
   }
   const auto add = [&](const StrategyRow& strategy, int pp, int tp, int cp) {
     const int before = ReplicaRanks(options);
-    if (question.workers / pp % tp != 0 || options.micro_batches * pp * tp * cp % before != 0) return;
+    if (question.workers % (pp * tp * cp) != 0 || options.micro_batches * pp * tp * cp % before != 0) return;
     const TrainingOptions divided = Divided(options, strategy.name, pp, tp, cp);
     if (divided == options || (strategy.shards_updates && pp * tp == question.workers)) return;
     if (!check(divided, strategy).ok()) return;

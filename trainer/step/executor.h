@@ -1,8 +1,9 @@
 // Executes this rank's nodes of a training step's program (trainer/programs): of single_stage, with all of
 // the model, or of a pipeline's program, with its stages.
 //
-// One loop enqueues them. Computation is on one stream, and each message and each gathering of weights on a
-// lane of its own; what waits for what is the walk's, and what slots need (rank_plan.h).
+// One loop enqueues them. Computation is on one stream, messages are on the lanes of their channels, and
+// gatherings of weights on the strategy's. What waits for what is the walk's, and what slots need
+// (rank_plan.h).
 #pragma once
 
 #include <cstddef>

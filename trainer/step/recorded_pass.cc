@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "common/base/check.h"
 
 namespace psring {
 

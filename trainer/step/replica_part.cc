@@ -1,6 +1,5 @@
 #include "trainer/step/replica_part.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "common/base/check.h"
@@ -69,8 +68,9 @@ absl::Status ReplicaPart::TakeModelPart(const ModelRow& row, Ops& ops, Stream& c
   return absl::OkStatus();
 }
 
-// Of forward and backward. With --cp of a sequence that is as long as the part of a rank, and attention as
-// long as it takes with that of all: a whole one may not fit into the memory of one rank.
+// Of forward and backward, by layer. With --cp a whole sequence may not fit into the memory of one rank. So
+// this measures one that is as long as a rank's part, and multiplies the times of attention by how much
+// longer it takes with the keys of all ranks.
 absl::StatusOr<std::vector<double>> ReplicaPart::LayerTimes(const ModelRow& row, Ops& ops, Stream& compute,
                                                             const Model& model) {
   ModelRow own = row;

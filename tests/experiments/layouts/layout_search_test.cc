@@ -232,8 +232,8 @@ TEST(LayoutMemory, DividedTokensShrinkActivationsAndMessages) {
   model.sequence_parallel = true;
   EXPECT_DOUBLE_EQ(model.KeptBytes(model.layers[0], 1, 4), whole / 4);
   EXPECT_DOUBLE_EQ(MemoryOf(model, candidate, stages).activations,
-                   2 * 4 * whole / 4 + 2 * boundary / 4 + 2 * boundary)
-      << "two micro-batches of four layers, two messages, two pieces";
+                   2 * 4 * whole / 4 + 2 * boundary / 4 + 3 * boundary)
+      << "two micro-batches of four layers, two messages, three pieces";
   EXPECT_LT(MemoryOf(model, candidate, stages).activations, .7 * sums);
   model.layers.back().logits = 100;
   EXPECT_DOUBLE_EQ(model.KeptBytes(model.layers.back(), 1, 4), (whole + 4 * 16. * 100 + boundary) / 4);
