@@ -60,9 +60,7 @@ int RanksPerNodeIn(absl::string_view algorithm) {
 
 const ScheduleTable& ScheduleRows() {
   static const auto& rows = *new ScheduleTable{
-      {"ring",
-       TrNoop(
-           "every rank sends to the next: the fewest bytes of an all-reduce, below 2 M; for large buffers"),
+      {"ring", TrNoop("every rank sends to the next, less than 2 M: the fewest bytes, for large buffers"),
        MakeRing, RingCost, kRingTraits},
       {"star", TrNoop("like one parameter server: rank 0 gathers, adds and sends back"), MakeStar, StarCost,
        kRooted},

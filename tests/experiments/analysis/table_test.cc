@@ -165,7 +165,7 @@ TEST(Table, DefinesMeasuredDerivedAndSimulated) {
   EXPECT_EQ(legend(row), nothing);
   EXPECT_THAT(ShortTable({row}), Has("Measured: by a clock or a counter."));
   EXPECT_EQ(InLanguage(Language::kChinese, [&] { return legend(row); }),
-            "测量：来自时钟或计数器。推导：由测量值算出。没有模拟值。");
+            "测量：来自时钟或计数器。推导：由测量值算出。此表没有模拟值。");
   row.prediction.emplace();
   EXPECT_THAT(legend(row), testing::EndsWith("Simulated: by psring's simulator (--predict)."));
   EXPECT_THAT(ShortTable({row}), Has("Nothing in this"));
