@@ -79,7 +79,7 @@ def speed(args):
 
 def memory(args):
     """By formula with N workers: ring 1 + 1 + 2 parts of the parameters P, zero1 1 + 1 + 2/N, zero2 1 + 1/N + 2/N and the gradients
-    of two units, fsdp all of it / N with the weights of two units and the gradients of one."""
+    of two units, fsdp all of it / N with the weights and the gradients of two units."""
     state = {}
     for strategy in ("ring", "zero1", "zero2", "fsdp"):
         with tempfile.TemporaryDirectory() as out:

@@ -30,8 +30,7 @@ StateBytes ShardedStateOf(const StrategyRow& strategy, int replicas, double para
                    .gradients = bytes.gradient * part(strategy.shards_gradients),
                    .optimizer = bytes.optimizer * part(strategy.shards_updates)};
   if (strategy.shards_weights) state.weights += bytes.weight * turns * unit;
-  if (strategy.shards_gradients)
-    state.gradients += bytes.gradient * (strategy.shards_weights ? 1 : turns) * unit;
+  if (strategy.shards_gradients) state.gradients += bytes.gradient * turns * unit;
   return state;
 }
 

@@ -34,9 +34,9 @@ struct StateBytes {
 };
 // Of a rank. Without buffers: per parameter 16 bytes; zero1 4 + 12/N (float32: 8 + 8/N), zero2 2 + 14/N (4 +
 // 12/N), fsdp 16/N. `unit`: parameters of the largest unit (program_rows.h), 0 for none. Buffers are those of
-// the trainer: zero2 has the gradients of `turns` units, one is reduced while the next is computed; fsdp has
-// one gradient, and the weights of `turns` units, one is gathered while the other computes. With --dp_shard S
-// `replicas` is S.
+// the trainer: zero2 and fsdp have the gradients of `turns` units, one is reduced while the next is computed,
+// and fsdp the weights of as many, one is gathered while the other computes. With --dp_shard S `replicas` is
+// S.
 StateBytes ShardedStateOf(const StrategyRow& strategy, int replicas, double parameters,
                           const AdamBytes& bytes, double unit = 0, int turns = 2);
 

@@ -160,8 +160,8 @@ UnitShards PlanUnitShards(const Model& model, const StrategyRow& strategy, const
                                                   options.micro_batches, divides_backward);
   }
   shards.sharded = ShardBuckets(shards.buckets, place.rank, place.ranks);
-  shards.plan.gradient =
-      PlanBlocks(shards.sharded, gradients_beside, /*turns=*/strategy.shards_weights ? 1 : 2);
+  // One is reduced while the next one is computed.
+  shards.plan.gradient = PlanBlocks(shards.sharded, gradients_beside, /*turns=*/2);
   shards.plan.gradient.elements += shards.plan.aside;
   if (strategy.shards_weights) {
     const std::vector<bool> all(shards.buckets.size(), true);

@@ -179,7 +179,7 @@ TEST(ShardedCosts, TheStateIsThatOfZerosFirstFigure) {
   }
 }
 
-TEST(ShardedCosts, HalfBlocksOfGptMiniOnFourRanksNeedAThirdOfDataParallelism) {
+TEST(ShardedCosts, HalfBlocksOfGptMiniOnFourRanksNeedLittleMoreThanAThirdOfDataParallelism) {
   const Workload workload = LoadWorkload("gpt_mini").value();
   double half_block = 0;
   for (const GradientTensor& tensor : workload.tensors) {
@@ -191,7 +191,7 @@ TEST(ShardedCosts, HalfBlocksOfGptMiniOnFourRanksNeedAThirdOfDataParallelism) {
   EXPECT_NEAR(half_block / parameters, .109, .001);
   const double state =
       ShardedStateOf(ShardingStrategy("fsdp"), 4, parameters, AdamBytes::Float32(), half_block).total();
-  EXPECT_NEAR(state / (16 * parameters) / .332, 1, .02);
+  EXPECT_NEAR(state / (16 * parameters) / .359, 1, .01);
 }
 
 // What a rank sends in a step of `units` equal units: the actions of the lowered program, each with the
