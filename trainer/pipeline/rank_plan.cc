@@ -140,12 +140,19 @@ StepProgram ForwardOnly(StepProgram compute) {
 }
 
 ModelCut CutOfRank(const PipelinePlace& place, const StepUnits& units,
-                   const std::vector<ReadyRange>& complete, const std::vector<ReadyRange>& tied) {
+                   const std::vector<ReadyRange>& complete, const std::vector<ReadyRange>& tied,
+                   const std::vector<bool>& kept) {
   ModelCut cut = ModelCut::WholeStages(place.stages());
   for (size_t chunk = 0; chunk < units.stages.size(); ++chunk) {
     const size_t stage = static_cast<size_t>(place.StageOf(chunk));
     cut.units[stage] = static_cast<int>(units.units_of(chunk));
     cut.bucket_ends[stage] = units.BucketEnds(chunk);
+    for (const int unit : kept.empty() ? std::vector<int>() : cut.bucket_ends[stage]) {
+      const auto [first, end] = units.buckets[units.stages[chunk] + static_cast<size_t>(unit)];
+      const bool all = std::all_of(kept.begin() + static_cast<std::ptrdiff_t>(first),
+                                   kept.begin() + static_cast<std::ptrdiff_t>(end), std::identity());
+      if (all) cut.kept.emplace_back(stage, unit);
+    }
   }
   for (const ReadyRange& tensor : tied) {
     const auto with = std::ranges::find_if(units.layers, [&](const LayerRange& unit) {

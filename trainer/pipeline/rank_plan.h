@@ -38,7 +38,7 @@ struct RankPlan {
 // Of a rank's nodes in a walk. A compute stream may run work when it is enqueued (CPUs), so a message or a
 // gathering is enqueued as early as possible: a receive before the computation before the one that needs it.
 // `reductions_first`: a gathering is enqueued directly before a computation, and so after earlier reductions,
-// which are on the same lane and for which the next backward pass waits.
+// which are on the same lane and for which the next backward pass but one waits.
 RankPlan PlanRank(const std::vector<StepNode>& nodes, bool reductions_first = false);
 
 // Whether a node is on the compute stream.
@@ -49,9 +49,11 @@ bool IsReceive(StepKind kind);
 StepProgram ForwardOnly(StepProgram compute);
 
 // What LowerProgram needs of the model. Of other ranks' stages it matters only what they exchange with this
-// rank's: they are one unit each. `complete`: Model::CompleteAfterLayers; `tied`: see ModelPart.
+// rank's: they are one unit each. `complete`: Model::CompleteAfterLayers; `tied`: see ModelPart; `kept`: by
+// bucket, UsedBesideOthers, or empty.
 ModelCut CutOfRank(const PipelinePlace& place, const StepUnits& units,
-                   const std::vector<ReadyRange>& complete, const std::vector<ReadyRange>& tied);
+                   const std::vector<ReadyRange>& complete, const std::vector<ReadyRange>& tied,
+                   const std::vector<bool>& kept = {});
 
 // Of a stage's weights in a step without a flush.
 struct StageVersions {

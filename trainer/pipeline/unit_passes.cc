@@ -67,6 +67,12 @@ void UnitPasses::PlanRuns() {
   }
 }
 
+std::vector<bool> UnitPasses::kept() const {
+  if (!gathers()) return {};
+  return UsedBesideOthers(units_, BucketsOfLayers(parts_.model.LayerParameters(), parts_.buckets),
+                          parts_.buckets.size());
+}
+
 std::vector<size_t> UnitPasses::BucketsOf(size_t unit) const {
   std::vector<size_t> buckets;
   for (const LayerRun& run : runs_[unit]) {

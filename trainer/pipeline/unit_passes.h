@@ -54,6 +54,9 @@ class UnitPasses {
   // Gradients are in blocks, and the strategy adds them up; also the weights.
   bool in_blocks() const { return memory() != nullptr; }
   bool gathers() const { return in_blocks() && memory()->shards_weights(); }
+  // By bucket: whether its weights, once gathered, stay for the rest of the step (UsedBesideOthers). Empty
+  // unless it gathers.
+  std::vector<bool> kept() const;
 
   // Enqueues the gathering of a unit's weights, which begins when `free` has happened.
   absl::Status Unshard(size_t unit, const Event& free);

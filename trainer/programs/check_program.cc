@@ -211,11 +211,18 @@ class Checker {
         return absl::OkStatus();
     }
     // A computation.
-    if (stage.gathers && action.kind != StepKind::kBackwardWeight && !stage.gathered[unit]) {
+    const bool uses_weights =
+        action.kind != StepKind::kBackwardWeight && unit >= FirstWithWeights(action.stage);
+    if (stage.gathers && uses_weights && !stage.gathered[unit]) {
       return fails("uses weights that have not been gathered");
     }
     released_ = 0;
     return absl::OkStatus();
+  }
+
+  // The stage's first unit that has weights.
+  int FirstWithWeights(int stage) const {
+    return stage < static_cast<int>(program_.weightless.size()) ? program_.weightless[stage] : 0;
   }
 
   bool InputIsThere(int stage, int m) const {
@@ -357,7 +364,7 @@ class Checker {
         }
       }
       if (!has_backward_) continue;
-      const int first = s < static_cast<int>(program_.weightless.size()) ? program_.weightless[s] : 0;
+      const int first = FirstWithWeights(s);
       if (stage.reduced.empty() ? first < stage.units : stage.reduced.begin()->first != first) {
         return fails("does not reduce all of its gradient");
       }

@@ -58,6 +58,12 @@ absl::StatusOr<std::vector<std::vector<StepAction>>> InOneSequence(const StepPro
   return order;
 }
 
+// The stage's first unit that has weights.
+int FirstWithWeights(const ModelCut& cut, int stage) {
+  const std::vector<int>& ends = cut.bucket_ends[stage];
+  return ends.empty() ? cut.units[stage] : ends.back();
+}
+
 // The actions of one rank.
 class RankLowering {
  public:
@@ -93,7 +99,8 @@ class RankLowering {
           LowerBackward(action);
       }
     }
-    Release();
+    Release(gathered_);
+    Release(kept_);
     for (const StepAction& reduce : after_tied_) Reduce(reduce.stage, reduce.unit);
     if (options_.norm && !updates_.empty()) Emit(StepKind::kNorm, updates_[0].stage);
     out_.insert(out_.end(), updates_.begin(), updates_.end());
@@ -159,16 +166,18 @@ class RankLowering {
     }
   }
 
-  // Makes the weights of a unit available for the next computation.
+  // Makes the weights of a unit, if it has any, available for the next computation.
   void Gather(int stage, int unit) {
-    if (!options_.shard_weights || gathered_.contains({stage, unit})) return;
-    if (!options_.keep_weights) Release();
+    if (!options_.shard_weights || unit < FirstWithWeights(cut_, stage)) return;
+    if (gathered_.contains({stage, unit}) || kept_.contains({stage, unit})) return;
+    const bool keeps = std::ranges::find(cut_.kept, std::pair(stage, unit)) != cut_.kept.end();
+    if (!options_.keep_weights && !keeps) Release(gathered_);
     Emit(StepKind::kUnshard, stage, unit);
-    gathered_.insert({stage, unit});
+    (keeps ? kept_ : gathered_).insert({stage, unit});
   }
-  void Release() {
-    for (const auto& [stage, unit] : gathered_) Emit(StepKind::kReshard, stage, unit);
-    gathered_.clear();
+  void Release(std::set<std::pair<int, int>>& units) {
+    for (const auto& [stage, unit] : units) Emit(StepKind::kReshard, stage, unit);
+    units.clear();
   }
 
   // `is_last`: of the micro-batches.
@@ -206,12 +215,12 @@ class RankLowering {
   const ModelCut& cut_;
   const LowerOptions& options_;
   std::vector<StepAction> out_;
-  std::map<int, int> gradients_left_;             // micro-batches, by stage
-  std::set<std::pair<int, int>> tied_;            // stage and unit
-  size_t ties_left_ = 0;                          // whose gradient is not complete
-  std::set<int> loaded_;                          // micro-batches
-  std::set<std::pair<int, int>> gathered_;        // stage and unit
-  std::vector<StepAction> after_tied_, updates_;  // to emit at the end
+  std::map<int, int> gradients_left_;              // micro-batches, by stage
+  std::set<std::pair<int, int>> tied_;             // stage and unit
+  size_t ties_left_ = 0;                           // whose gradient is not complete
+  std::set<int> loaded_;                           // micro-batches
+  std::set<std::pair<int, int>> gathered_, kept_;  // stage and unit; kept_: until the end of the step
+  std::vector<StepAction> after_tied_, updates_;   // to emit at the end
 };
 
 absl::Status CheckCut(const StepProgram& compute, const ModelCut& cut) {
@@ -229,10 +238,13 @@ absl::Status CheckCut(const StepProgram& compute, const ModelCut& cut) {
           absl::StrCat("the buckets of stage ", stage, " do not fit its ", cut.units[stage], " units"));
     }
   }
-  for (const auto& [stage, unit] : cut.tied) {
-    if (stage >= 0 && stage < compute.stages() && unit >= 0 && unit < cut.units[stage]) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("a tied tensor is in unit ", unit, " of stage ", stage, ", which does not exist"));
+  for (const auto* const units : {&cut.tied, &cut.kept}) {
+    for (const auto& [stage, unit] : *units) {
+      if (stage >= 0 && stage < compute.stages() && unit >= 0 && unit < cut.units[stage]) continue;
+      return absl::InvalidArgumentError(absl::StrCat("a ", units == &cut.tied ? "tied tensor" : "kept weight",
+                                                     " is in unit ", unit, " of stage ", stage,
+                                                     ", which does not exist"));
+    }
   }
   return absl::OkStatus();
 }
@@ -253,8 +265,7 @@ absl::StatusOr<StepProgram> LowerProgram(const StepProgram& compute, const Model
   StepProgram lowered = compute;
   lowered.one_copy_stream = options.one_copy_stream;
   for (size_t stage = 0; stage < cut.units.size(); ++stage) {
-    const std::vector<int>& ends = cut.bucket_ends[stage];
-    lowered.weightless.push_back(ends.empty() ? cut.units[stage] : ends.back());
+    lowered.weightless.push_back(FirstWithWeights(cut, static_cast<int>(stage)));
   }
   std::vector<std::vector<StepAction>> given = compute.actions;
   if (options.one_copy_stream) {

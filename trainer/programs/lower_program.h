@@ -17,6 +17,9 @@ struct ModelCut {
   // weights; empty: no unit has.
   std::vector<std::vector<int>> bucket_ends;
   std::vector<std::pair<int, int>> tied;  // stage and unit of those that share a tensor; empty: none do
+  // Likewise of those whose weights other units of the rank use, too. If weights are sharded, they are
+  // gathered once per step.
+  std::vector<std::pair<int, int>> kept = {};
 
   // One unit and one bucket per stage.
   static ModelCut WholeStages(int stages);
@@ -28,7 +31,8 @@ struct LowerOptions {
   // Replicas hold parts of the gradient (ZeRO-2): reduce after every micro-batch, except buckets with a tied
   // tensor, whose stages add it up once.
   bool reduce_always = false;
-  bool shard_weights = false;  // and of the weights (FSDP): gather a unit before its use, release it after
+  bool shard_weights = false;  // and of the weights (FSDP): gather a unit before its use, and release it when
+                               // another one is gathered
   bool keep_weights = false;   // but once per step: they are released at its end
   // One lane for all messages of a rank. Their order is that of a step in which a pass takes twice as long as
   // a message. In the order in which the computations need and give them they could wait for each other in a

@@ -67,11 +67,11 @@ absl::Status Executor::MakePlans() {
                              .keep_weights = options_.reshard == "never",
                              .one_copy_stream = options_.copy_streams == 1};
   PSRING_ASSIGN_OR_RETURN(
-      plans_,
-      PlansOfRank(parts_.program, place_, CutOfRank(place_, passes_.units(), passes_.complete(), tied),
-                  micro_batches(), options, [this](std::vector<StepNode>& nodes) {
-                    passes_.WaitForBlocks([this](const StepAction& of) { return UnitOf(of); }, nodes);
-                  }));
+      plans_, PlansOfRank(parts_.program, place_,
+                          CutOfRank(place_, passes_.units(), passes_.complete(), tied, passes_.kept()),
+                          micro_batches(), options, [this](std::vector<StepNode>& nodes) {
+                            passes_.WaitForBlocks([this](const StepAction& of) { return UnitOf(of); }, nodes);
+                          }));
   times_.reserve(std::max(plans_.step.nodes.size(), plans_.evaluation.nodes.size()));
   if (!is_pipeline()) FindBatches();
   return absl::OkStatus();

@@ -190,7 +190,7 @@ TEST(PlanRank, GathersWeightsOneUnitAhead) {
   EXPECT_LT(gathered, PlaceOf(plan, {StepKind::kForward, 1, 0, 1})) << TextOf(plan);
 }
 
-// Both are on the strategy's lane, and with one stage each backward pass waits for the reduction before it.
+// Both are on the strategy's lane, and with one stage a backward pass waits for the last reduction but one.
 TEST(PlanRank, GathersWeightsOfOneStageAfterEarlierReductions) {
   const ModelCut cut{{3}, {{2, 1, 0}}, {}};
   const StepProgram lowered =

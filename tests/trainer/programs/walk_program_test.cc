@@ -295,6 +295,24 @@ TEST(WalkProgramTest, WeightsThatStayAreGatheredOncePerStep) {
   EXPECT_THAT(WalkProgram(program)->unsharded_peak, Each(static_cast<int>(gathered.size())));
 }
 
+// Of three units: the last stays for backward, and the first one that is released for the next micro-batch.
+TEST(WalkProgramTest, WeightsThatThereAreNotOrThatStayReleaseNoOthers) {
+  const StepProgram compute = MakeStepProgram(*FindStepProgram("single_stage"), 1, 2).value();
+  const auto gathered = [&](const ModelCut& cut) {
+    const StepProgram program = LowerProgram(compute, cut, {.shard_weights = true}).value();
+    EXPECT_EQ(ErrorOf(program), "");
+    std::vector<int> units;
+    for (const StepAction& action : program.actions[0]) {
+      if (action.kind == StepKind::kUnshard) units.push_back(action.unit);
+    }
+    return units;
+  };
+  EXPECT_THAT(gathered({{3}, {{2, 1, 0}}, {}}), ElementsAre(0, 1, 2, 1, 0, 1, 2, 1, 0));
+  EXPECT_THAT(gathered({{3}, {{2, 1}}, {}}), ElementsAre(1, 2, 1, 2, 1)) << "the first unit has no weights";
+  EXPECT_THAT(gathered({{3}, {{2, 1, 0}}, {}, {{0, 0}}}), ElementsAre(0, 1, 2, 1, 2, 1));
+  EXPECT_FALSE(LowerProgram(compute, {{3}, {{2, 1, 0}}, {}, {{0, 3}}}).ok());
+}
+
 TEST(WalkProgramTest, ATiedTensorIsAddedBeforeItsBucketIsReduced) {
   const StepProgram program = WithUnits("1f1b", 2, 2, {});
   EXPECT_THAT(ToText(program), HasSubstr("0.0REDUCE_TIED 0.0REDUCE_GRAD"));
