@@ -114,7 +114,8 @@ def header(batch, tokens, boundary, heads):
 
 
 def units_text(units, batch, forward, backward):
-    """A workload of the units that a rank has shards of, {elements} in the order of backward; time is proportional to them."""
+    """A workload of the units that a rank has shards of, {elements} in the order of backward; time is proportional to them. If the
+    last unit has a normalization only, its logits are products with the first one's matrix, which stays for the step."""
     lines, done = [], 0
     for i, elements in enumerate(units):
         done += elements
@@ -206,8 +207,7 @@ def report(rows, links):
             f"`psring bench` give it ({links['link']} and {links['latency_us']} us), of a virtual cluster 1 Gbit/s, of which 95% are "
             f"usable. Replayed: {BLOCKS} equal blocks of {BLOCK_MS[0]:.0f} and {BLOCK_MS[1]:.0f} ms and {BLOCK_BYTES:,} bytes; a "
             "recording has no matrices or sequences to divide, so tp and cp compute. (c): more processes than cores, whose turns no "
-            "walk knows. Two micro-batches, SGD, float32. In the walk no computing hides the sums of `--tp`; the trainer computes a "
-            "weight's gradient during the sum of its input's.", "",
+            "walk knows. Two micro-batches, SGD, float32.", "",
             *runs.table("run | step, ms (m) | walk, ms (s) | ratio (d) | waits for bytes, ms (m) | of the walk (s) | bytes that a rank "
                         "sends (m) | of the walk (s) | ratio (d) | processor time of others", cells), "",
             f"Limits: steps within {MOST_OFF:.0%} (not of c), bytes within {MOST_BYTES_OFF:.0%}. "

@@ -1,5 +1,8 @@
 #include "experiments/layouts/layout_model.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
@@ -31,6 +34,21 @@ double KeysOf(const std::string& name, double width) {
     if (absl::StrContains(name, own)) return width;
   }
   return 0;
+}
+
+// Attention has a matrix for queries, keys and values and one for the output, and the MLP some of one size,
+// of which the last has the model's width as its output. Before these outputs, inputs' gradients are added
+// up.
+std::vector<double> WeightPartsOf(const ModelLayer& layer, double width) {
+  const double square = width * width, mlp = layer.matrices - (2 + layer.keys) * square;
+  const double widest = *std::ranges::max_element(layer.widths);
+  const double count = std::max(1., std::round(mlp / (widest * width)));
+  const double of_weights = (1 - layer.attention) / 2;  // half of a matrix's backward
+  std::vector<double> parts;
+  for (const double values : {(1 + layer.keys) * square, std::max(0., mlp) * (count - 1) / count}) {
+    parts.push_back(of_weights * std::min(1., values / layer.matrices));
+  }
+  return parts;
 }
 
 }  // namespace
@@ -71,10 +89,14 @@ absl::StatusOr<LayoutModel> LayoutModelOf(const Workload& workload) {
     layer.keys += KeysOf(tensor.name, layer.widths.back() / model.width);
   }
   // The first block looks tokens up and keeps nothing; the last multiplies by the vocabulary, with a matrix
-  // of its own or that of the first. Other blocks with matrices are attention and MLP.
+  // of its own or that of the first. Every rank has all positions. Other blocks with matrices are attention
+  // and MLP.
   ModelLayer &first = model.layers.front(), &last = model.layers.back();
   const double vocabulary = first.widths.empty() ? 0 : first.widths.back();  // declared first
+  model.is_tied = last.widths.empty() && vocabulary > 0;
   last.logits = last.widths.empty() ? vocabulary : last.widths.back();
+  first.others += first.matrices - vocabulary * model.width;
+  first.matrices = vocabulary * model.width;
   first.widths.clear();
   last.widths.clear();
   for (ModelLayer& layer : model.layers) {
@@ -83,9 +105,11 @@ absl::StatusOr<LayoutModel> LayoutModelOf(const Workload& workload) {
     if (layer.keys <= 0) layer.keys = 2;
     const double pairs = model.tokens * model.width;  // 2 s^2 h operations beside 2 s of each parameter
     layer.attention = pairs / (pairs + layer.matrices);
+    layer.weight_parts = WeightPartsOf(layer, model.width);
   }
   first.forward_sums = 1;  // the part of the vocabulary of each rank
   last.backward_sums = 1;
+  last.weight_parts = {.5};
   return model;
 }
 

@@ -19,6 +19,9 @@ struct ModelLayer {
   std::vector<double> widths = {};  // see KeptValuesPerToken; empty: not a transformer's layer
   double logits = 0;                // outputs per token of the last matrix, which are float32
   int forward_sums = 0, backward_sums = 0;  // of outputs and of inputs' gradients (TensorHalvesOf)
+  // Of matrices whose input's gradient is added up: the part of backward_s that computes the weights'
+  // gradient, and as much that of the input (LayoutModel::overlaps_sums).
+  std::vector<double> weight_parts = {};
   // Of attention: its keys and values per token, relative to the model's width; and the part of the layer's
   // computing that are products of queries and keys, and of these with values, by operations, causal.
   double keys = 0, attention = 0;
@@ -34,6 +37,12 @@ struct LayoutModel {
   int heads = 0;                   // tensor parallelism divides them
   bool sixteen_bits = false;       // activations, weights and gradients; else float32
   bool sequence_parallel = false;  // tensor-parallel ranks divide the tokens between matrices, too
+  // They add up the gradient of a matrix's input while they compute that of its weights, as the trainer does
+  // (layers/linear.cc), and Megatron-LM since 2022, which sets CUDA_DEVICE_MAX_CONNECTIONS=1 so that a GPU
+  // begins the sum first. Of runs before that, it is assumed that they add up before they compute.
+  bool overlaps_sums = true;
+  // The last layer multiplies by the matrix of the first.
+  bool is_tied = false;
 
   AdamBytes bytes() const { return sixteen_bits ? AdamBytes::SixteenBits() : AdamBytes::Float32(); }
   double value_bytes() const { return sixteen_bits ? 2 : 4; }

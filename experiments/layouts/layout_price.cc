@@ -21,8 +21,10 @@ namespace {
 struct UnitPrice {
   double forward_s = 0, backward_s = 0;  // computation
   TensorHalves halves = {};
-  // Of attention between ranks that divide sequences.
-  double forward_wait_s = 0, backward_wait_s = 0;
+  // For tensor-parallel ranks, and in attention for those that divide sequences. What the gradients of
+  // weights hide is not in backward_wait_s.
+  double forward_wait_s = 0, backward_wait_s = 0, hidden_by_weights_s = 0;
+  // Beside halves.
   LinkBytes forward_sent = {}, backward_sent = {};
   double parameters = 0;
 };
@@ -58,12 +60,7 @@ class Prices {
         unit.forward_s += slower * share * of.forward_s + samples / candidate.cp * of.whole_forward_s;
         unit.backward_s += slower * share * of.backward_s + samples / candidate.cp * of.whole_backward_s;
         AddAttention(question.model, of, share, unit);
-        if (candidate.tp > 1) {
-          const TensorHalves halves =
-              TensorHalvesOf(of.forward_sums, of.backward_sums, question.model.sequence_parallel);
-          unit.halves.forward += halves.forward;
-          unit.halves.backward += halves.backward;
-        }
+        AddSums(question.model, of, share, unit);
         unit.parameters += of.Parameters(candidate.tp);
       }
     }
@@ -95,9 +92,16 @@ class Prices {
 
   // The part of a computation in which tensor-parallel ranks add or gather, or those of a sequence wait.
   double WithinSeconds(const StepAction& action) const {
-    const double sums = TensorHalvesIn(action) * tensor_.HalfSeconds(activation_bytes_);
-    if (action.kind == StepKind::kForward) return sums + UnitOf(action).forward_wait_s;
-    return GivesInput(action.kind) ? sums + UnitOf(action).backward_wait_s : sums;
+    switch (action.kind) {
+      case StepKind::kForward:
+        return UnitOf(action).forward_wait_s;
+      case StepKind::kBackward:
+        return UnitOf(action).backward_wait_s;
+      case StepKind::kBackwardInput:  // the gradients of weights are computed later
+        return UnitOf(action).backward_wait_s + UnitOf(action).hidden_by_weights_s;
+      default:
+        return 0;
+    }
   }
 
   LinkBytes Sent(int rank, const StepAction& action) const {
@@ -123,8 +127,33 @@ class Prices {
 
   bool IsContiguous() const { return candidate_.context_parallel == "contiguous"; }
 
-  // What the attention of a layer exchanges between the ranks that divide sequences. `share`: of a sample's
-  // computing that is a rank's.
+  // What tensor-parallel ranks add up and gather for a layer. `share`: of a sample's computing that is a
+  // rank's. With sequence parallelism the inputs of matrices are gathered while the inputs' gradients are
+  // computed. The loss needs of a token the highest of the logits, and then three sums (VocabularyLoss).
+  void AddSums(const LayoutModel& model, const ModelLayer& layer, double share, UnitPrice& unit) const {
+    if (candidate_.tp == 1) return;
+    const TensorHalves halves =
+        TensorHalvesOf(layer.forward_sums, layer.backward_sums, model.sequence_parallel);
+    unit.halves.forward += halves.forward;
+    unit.halves.backward += halves.backward;
+    const double half_s = tensor_.HalfSeconds(activation_bytes_);
+    double beside_inputs_s = 0, beside_weights_s = 0;
+    for (const double part : model.overlaps_sums ? layer.weight_parts : std::vector<double>()) {
+      const double computing_s = share * layer.backward_s * part;
+      if (model.sequence_parallel) beside_inputs_s += std::min(computing_s, half_s);
+      beside_weights_s += std::min(computing_s, (model.sequence_parallel ? 1 : 2) * half_s);
+    }
+    unit.forward_wait_s += halves.forward * half_s;
+    unit.backward_wait_s += halves.backward * half_s - beside_inputs_s - beside_weights_s;
+    unit.hidden_by_weights_s += beside_weights_s;
+    for (const double values : layer.logits > 0 ? std::vector<double>{1, 3} : std::vector<double>()) {
+      const double bytes = sizeof(float) * values * candidate_.samples * model.tokens / candidate_.cp;
+      unit.forward_wait_s += 2 * tensor_.HalfSeconds(bytes);
+      unit.forward_sent.Add(tensor_.HalfBytes(bytes), 2);
+    }
+  }
+
+  // What the attention of a layer exchanges between the ranks that divide sequences.
   void AddAttention(const LayoutModel& model, const ModelLayer& layer, double share, UnitPrice& unit) const {
     const int ranks = candidate_.cp;
     if (ranks == 1 || layer.keys == 0) return;
@@ -224,6 +253,11 @@ class PricedDurations : public GivenDurations {
   std::vector<int64_t> free_ns_;  // by rank: the end of its last exchange
   int64_t now_ns_ = 0;
 };
+
+// Whether a unit's weights are gathered once per step, because another unit of the rank uses them, too.
+bool KeepsUnit(const LayoutModel& model, const LayoutCandidate& candidate, int stage, int unit) {
+  return model.is_tied && candidate.pp == 1 && stage == 0 && unit == 0;
+}
 
 // The trainer's (SequencePlace::ExchangeElements), relative to the activation of a rank.
 double ExchangedPieces(const LayoutCandidate& candidate) {
@@ -340,6 +374,10 @@ double LeastSeconds(const LayoutQuestion& question, const LayoutCandidate& candi
         reducing += (strategy.shards_gradients ? rounds : 1) * seconds(StepKind::kReduceGradient) +
                     seconds(StepKind::kUpdate);
         if (!strategy.shards_weights) continue;
+        if (KeepsUnit(question.model, candidate, stage, unit)) {
+          reducing += seconds(StepKind::kUnshard);
+          continue;
+        }
         gathering += seconds(StepKind::kUnshard);
         largest = std::max(largest, seconds(StepKind::kUnshard));
       }
@@ -362,6 +400,7 @@ absl::StatusOr<LayoutPrice> PriceOf(const LayoutQuestion& question, const Layout
     cut.bucket_ends.emplace_back(candidate.replicas() > 1 ? cut.units.back() : 0);
     std::iota(cut.bucket_ends.back().rbegin(), cut.bucket_ends.back().rend(), 0);
   }
+  if (KeepsUnit(question.model, candidate, 0, 0)) cut.kept = {{0, 0}};
   const LowerOptions options{.reduce_always = candidate.strategy->shards_gradients,
                              .shard_weights = candidate.gathers()};
   PSRING_ASSIGN_OR_RETURN(const StepProgram program, LowerProgram(compute, cut, options));

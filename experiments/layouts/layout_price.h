@@ -87,8 +87,9 @@ struct LayoutPrice {
   LinkBytes sent = {};  // of the device and the card that send most
 };
 // By a walk of the lowered program: messages, gathering of weights and reductions run beside computation, the
-// all-reduces of tensor parallelism are part of it. Of attention with cp, computing hides what it can of the
-// ring's messages (RingSteps), and nothing of ulysses' all-to-alls.
+// all-reduces of tensor parallelism are part of it. In backward, that of a matrix's input is hidden as long
+// as the gradient of its weights is computed (LayoutModel::overlaps_sums). Of attention with cp, computing
+// hides what it can of the ring's messages (RingSteps), and nothing of ulysses' all-to-alls.
 absl::StatusOr<LayoutPrice> PriceOf(const LayoutQuestion& question, const LayoutCandidate& candidate,
                                     const LayoutStages& stages);
 

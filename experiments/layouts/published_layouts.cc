@@ -60,8 +60,8 @@ std::vector<PublishedTraining> MakeTrainings() {
   return {
       {"Megatron-LM, 1.7 billion to 1 trillion parameters",
        "1",
-       "A100. Micro-batches of one sample and two stages per device (three for 529.6 billion parameters) are "
-       "assumed",
+       "A100. Assumed are micro-batches of one sample, two stages per device (three for 529.6 billion "
+       "parameters), and that nothing hides the sums of inputs' gradients, as in Megatron-LM of that time",
        DgxA100(),
        "ring",
        true,
@@ -74,15 +74,17 @@ std::vector<PublishedTraining> MakeTrainings() {
         Megatron({145.6, 80, 12288, 96}, 1536, 8, 8, 2304, 1, 2, 148),
         Megatron({310.1, 96, 16384, 128}, 1920, 16, 8, 2160, 1, 2, 155),
         Megatron(kMtNlg, 2520, 35, 8, 2520, 1, 3, 163),
-        Megatron({1008, 128, 25600, 160}, 3072, 64, 8, 3072, 1, 2, 163)}},
+        Megatron({1008, 128, 25600, 160}, 3072, 64, 8, 3072, 1, 2, 163)},
+       /*overlaps_sums=*/false},
       {"Megatron-LM, pipeline and tensor parallelism",
        "2",
-       "A100. Two stages per device are assumed",
+       "A100. Assumed are two stages per device, and sums as above",
        DgxA100(),
        "ring",
        true,
        {Megatron(kGpt3, 384, 12, 8, 1536, 1, 2, 153), Megatron(kGpt3, 768, 12, 8, 1536, 1, 2, 149),
-        Megatron(kGpt3, 1536, 12, 8, 1536, 1, 2, 141)}},
+        Megatron(kGpt3, 1536, 12, 8, 1536, 1, 2, 141)},
+       /*overlaps_sums=*/false},
       {"DeepSpeed ZeRO-3, 174.6 billion parameters",
        "2",
        "A100",
@@ -101,7 +103,8 @@ std::vector<PublishedTraining> MakeTrainings() {
         Megatron(kMtNlg, 2240, 1, 1, 2240, 1, 1, 48)}},
       {"Megatron-LM, 768 samples",
        "Jiang et al. 2024, MegaScale, table 2",
-       "Ampere GPUs, 8 cards of 200 Gbit/s per node. Micro-batches of one sample are assumed",
+       "Ampere GPUs, 8 cards of 200 Gbit/s per node. Assumed are micro-batches of one sample, and that the "
+       "gradients of weights hide the sums of inputs' gradients, as in Megatron-LM since 2022",
        DgxA100(),
        "ring",
        false,
@@ -132,7 +135,8 @@ std::vector<PublishedTraining> MakeTrainings() {
 }
 
 // With matrix products that take `times` as long as at 1e12 operations per second.
-absl::StatusOr<LayoutModel> ModelOfShape(const GptShape& shape, bool recomputes, double times) {
+absl::StatusOr<LayoutModel> ModelOfShape(const GptShape& shape, const PublishedTraining& training,
+                                         double times) {
   if (shape.layers == 0) {
     static const auto& llama = *new absl::StatusOr<LayoutModel>([]() -> absl::StatusOr<LayoutModel> {
       PSRING_ASSIGN_OR_RETURN(const Workload recorded, LoadWorkload("llama_8b"));
@@ -148,7 +152,13 @@ absl::StatusOr<LayoutModel> ModelOfShape(const GptShape& shape, bool recomputes,
     return scaled;
   }
   const double h = shape.width;
-  LayoutModel model{.name = "gpt", .width = h, .tokens = kTokens, .heads = shape.heads, .sixteen_bits = true};
+  const bool recomputes = training.recomputes;
+  LayoutModel model{.name = "gpt",
+                    .width = h,
+                    .tokens = kTokens,
+                    .heads = shape.heads,
+                    .sixteen_bits = true,
+                    .overlaps_sums = training.overlaps_sums};
   model.layers.push_back({.matrices = (kVocabulary + kTokens) * h, .forward_sums = 1});
   // What elementwise operations read and write of 16 bits per token, at the rate of the memory. Each of two
   // normalizations has an input and an output, each of two additions to the residual two and one, and tensor-
@@ -156,8 +166,10 @@ absl::StatusOr<LayoutModel> ModelOfShape(const GptShape& shape, bool recomputes,
   // scores are written by a product, read and written by softmax and by dropout, and read by a product.
   const double of_value = 2 * kTokens / kMemoryBytesPerS;
   const double whole = of_value * 10 * h, divided = of_value * (8 * h + 6 * shape.heads * kTokens);
-  const double of_layer = times * 1e-12 * kTokens * (24 * h * h + 4 * kTokens * h) + divided;
+  const double product = times * 1e-12 * kTokens * 2 * h;  // of the model's width and one output
+  const double of_layer = product * (12 * h + 2 * kTokens) + divided;
   const double backward = recomputes ? 3 : 2;
+  const double of_output = product / (backward * of_layer);
   // Forward has two sums; backward two of its own, and two that it repeats.
   for (int layer = 0; layer < shape.layers; ++layer) {
     model.layers.push_back({.forward_s = of_layer,
@@ -168,11 +180,15 @@ absl::StatusOr<LayoutModel> ModelOfShape(const GptShape& shape, bool recomputes,
                             .others = 13 * h,
                             .widths = {3 * h, h, 4 * h, 4 * h},
                             .forward_sums = kAllReducesPerLayer / 2,
-                            .backward_sums = (recomputes ? 2 : 1) * kAllReducesPerLayer / 2});
+                            .backward_sums = (recomputes ? 2 : 1) * kAllReducesPerLayer / 2,
+                            .weight_parts = {3 * h * of_output, 4 * h * of_output}});
   }
-  const double of_head = times * 1e-12 * kTokens * 2 * h * kVocabulary;
-  model.layers.push_back(
-      {.forward_s = of_head, .backward_s = 2 * of_head, .logits = kVocabulary, .backward_sums = 1});
+  const double of_head = product * kVocabulary;
+  model.layers.push_back({.forward_s = of_head,
+                          .backward_s = 2 * of_head,
+                          .logits = kVocabulary,
+                          .backward_sums = 1,
+                          .weight_parts = {.5}});
   return model;
 }
 
@@ -221,7 +237,7 @@ absl::StatusOr<TrainingPredictor> TrainingPredictor::Of(const PublishedTraining&
     LayoutCandidate candidate = CandidateOf(row);
     candidate.strategy = &ShardingStrategy(training.strategy);
     PSRING_ASSIGN_OR_RETURN(candidate.program, FindStepProgram(program));
-    PSRING_ASSIGN_OR_RETURN(const LayoutModel shape, ModelOfShape(row.shape, training.recomputes, 1));
+    PSRING_ASSIGN_OR_RETURN(const LayoutModel shape, ModelOfShape(row.shape, training, 1));
     PSRING_ASSIGN_OR_RETURN(model.stages_.emplace_back(), StagesOf(shape, candidate));
     model.candidates_.push_back(std::move(candidate));
   }
@@ -231,7 +247,7 @@ absl::StatusOr<TrainingPredictor> TrainingPredictor::Of(const PublishedTraining&
 absl::StatusOr<double> TrainingPredictor::Seconds(size_t row, double times, const Assumed& assumed) const {
   const PublishedLayout& of = training_->rows[row];
   LayoutQuestion question{.workers = of.workers, .global_batch = of.batch};
-  PSRING_ASSIGN_OR_RETURN(question.model, ModelOfShape(of.shape, training_->recomputes, times));
+  PSRING_ASSIGN_OR_RETURN(question.model, ModelOfShape(of.shape, *training_, times));
   question = Assuming(std::move(question), assumed.cluster, 1 + assumed.cv * highest_[row]);
   if (assumed.is_bound) return LeastSeconds(question, candidates_[row], stages_[row]);
   PSRING_ASSIGN_OR_RETURN(const LayoutPrice price, PriceOf(question, candidates_[row], stages_[row]));

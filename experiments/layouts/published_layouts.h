@@ -34,6 +34,7 @@ struct PublishedTraining {
   const char* strategy = "ring";
   bool recomputes = false;  // backward repeats each layer's forward
   std::vector<PublishedLayout> rows;
+  bool overlaps_sums = true;  // of tensor parallelism (LayoutModel)
 };
 const std::vector<PublishedTraining>& PublishedTrainings();
 

@@ -49,13 +49,25 @@ TEST(LayoutModel, ATransformersLayersHaveItsParametersAndActivations) {
   EXPECT_DOUBLE_EQ(model.KeptBytes(model.layers.back(), 1, 1), 4. * 8192 * (128256 + 4096));
   EXPECT_EQ(layer.forward_sums + layer.backward_sums, kAllReducesPerLayer);
   EXPECT_EQ(layer.keys, .5) << "8 heads of keys and of values for 32 of queries";
+  // Half of backward without attention, for 1.5 of 13 h^2 parameters, and for two of three of the MLP's.
+  EXPECT_THAT(layer.weight_parts,
+              testing::Pointwise(testing::DoubleNear(1e-9),
+                                 {(1 - layer.attention) / 2 * 1.5 / 13, (1 - layer.attention) / 2 * 7 / 13}));
   EXPECT_NEAR(layer.attention, 8192. / (8192 + 13 * 4096), 1e-9) << "13 h^2 parameters";
   EXPECT_EQ(LayoutModelOf(LoadWorkload("gpt2").value())->layers[1].keys, 2);
+}
+
+TEST(LayoutModel, EveryRankHasAllPositions) {
+  const ModelLayer& first = LayoutModelOf(LoadWorkload("gpt2").value())->layers.front();
+  EXPECT_EQ(first.matrices, 50257. * 768);
+  EXPECT_EQ(first.others, 1024. * 768);
 }
 
 TEST(LayoutModel, ATiedHeadHasTheLogitsOfTheVocabulary) {
   EXPECT_EQ(LayoutModelOf(LoadWorkload("gpt2").value())->layers.back().logits, 50257);
   EXPECT_EQ(LayoutModelOf(LoadWorkload("gpt_mini").value())->layers.back().logits, 73);
+  EXPECT_TRUE(LayoutModelOf(LoadWorkload("gpt2").value())->is_tied);
+  EXPECT_FALSE(LayoutModelOf(LoadWorkload("llama_8b").value())->is_tied);
 }
 
 TEST(LayoutModel, SixteenBitsHalveWeightsAndActivations) {
@@ -150,7 +162,7 @@ TEST(LayoutPrice, CopiesOfTheStateExchangeOnlyTheSumsOfGradients) {
   EXPECT_NEAR(Priced(question, candidate).sent.between, 32e6, 1);
   EXPECT_GT(all, 5 * 32e6);
   const LayoutStages stages = StagesOf(question.model, candidate).value();
-  EXPECT_DOUBLE_EQ(MemoryOf(question.model, candidate, stages).state.total(), 16. / 4 * 8e6 + 3 * 4e6);
+  EXPECT_DOUBLE_EQ(MemoryOf(question.model, candidate, stages).state.total(), 16. / 4 * 8e6 + 4 * 4e6);
 }
 
 TEST(LayoutSearch, ACopyOfTheStateOnEachNodeIsTried) {
@@ -219,8 +231,7 @@ TEST(LayoutMemory, TheStateIsOfTheRanksStagesAndParts) {
   EXPECT_DOUBLE_EQ(state(4, 2, 2, "ring"), 16 * 2e6);
   EXPECT_DOUBLE_EQ(state(4, 1, 1, "zero1"), (8 + 8. / 4) * 8e6);
   EXPECT_DOUBLE_EQ(state(4, 1, 1, "zero2"), (4 + 12. / 4) * 8e6 + 2 * 4e6) << "and two units' gradients";
-  EXPECT_DOUBLE_EQ(state(4, 1, 1, "fsdp"), 16. / 4 * 8e6 + 3 * 4e6)
-      << "and a unit's gradient, two units' weights";
+  EXPECT_DOUBLE_EQ(state(4, 1, 1, "fsdp"), 16. / 4 * 8e6 + 4 * 4e6) << "and two units' gradients and weights";
 }
 
 TEST(LayoutMemory, DividedTokensShrinkActivationsAndMessages) {
