@@ -128,7 +128,8 @@ absl::Status CheckTensorFlags(const TrainingOptions& o, const StrategyRow& strat
 }
 
 absl::Status CheckContext(const TrainingOptions& o, int context) {
-  const auto chunks_of = [&](int64_t ranks) { return ranks * (o.context_parallel == "ring" ? 2 : 1); };
+  const int chunks_per_rank = ContextParallelOf(o.context_parallel).chunks_per_rank;
+  const auto chunks_of = [&](int64_t ranks) { return ranks * chunks_per_rank; };
   const int64_t chunks = chunks_of(o.cp);
   if (context % chunks == 0) return absl::OkStatus();
   std::vector<int64_t> possible;
@@ -163,7 +164,7 @@ absl::Status CheckSequenceFlags(const TrainingOptions& o, const StrategyRow& str
   PSRING_ASSIGN_OR_RETURN(const ModelRow* const row, FindModelRow(o.model));
   if (row->size.context != ModelSize::kFixed && o.workload.empty()) {
     const int heads = (o.heads > 0 ? o.heads : row->size.heads) / o.tp;  // of each rank
-    if (o.context_parallel == "ulysses" && heads % o.cp != 0) {
+    if (!ContextParallelOf(o.context_parallel).uses_ring && heads % o.cp != 0) {
       return absl::InvalidArgumentError(
           Tr("--context_parallel ulysses: --cp $0 does not divide the $1 heads of each worker; use "
              "--context_parallel ring, or other --heads",

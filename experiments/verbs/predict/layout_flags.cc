@@ -108,7 +108,7 @@ void AddLayoutFlags(CLI::App& verb, RawPredictFlags& raw) {
                   "ulysses if cp divides the heads]")
       ->group(group)
       ->option_text("KIND")
-      ->check(OneOf({"ring", "contiguous", "ulysses"}));
+      ->check(OneOf(ContextParallelNames()));
 }
 
 RawPredictFlags WithLayoutDefaults(RawPredictFlags raw) {
