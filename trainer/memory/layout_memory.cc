@@ -1,7 +1,6 @@
 #include "trainer/memory/layout_memory.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <utility>

@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
