@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/device/counting_device.h"
 #include "trainer/data/sampler.h"
 #include "trainer/tables/touched_rows.h"
@@ -19,10 +19,9 @@ absl::Status CheckSnapshots(int64_t eval_every, int64_t total_steps, size_t para
   const int64_t kept = std::max<int64_t>(1, std::min(kMaxCount, kMaxBytes / bytes));
   const int64_t wanted = total_steps / eval_every;
   if (wanted <= kept) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("--eval_every ", eval_every, " asks for ", wanted,
-                                                   " evaluations in ", total_steps, " steps, but at most ",
-                                                   kept, " copies of the weights are kept; use --eval_every ",
-                                                   (total_steps + kept - 1) / kept, " or more"));
+  return ResourceExhausted("--eval_every ", eval_every, " asks for ", wanted, " evaluations in ", total_steps,
+                           " steps, but at most ", kept, " copies of the weights are kept; use --eval_every ",
+                           (total_steps + kept - 1) / kept, " or more");
 }
 
 absl::StatusOr<int> EvaluationBatch(const Model& model, const SampleSpec& samples, int batch,

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/programs/lower_program.h"
 #include "trainer/programs/walk_program.h"
@@ -280,7 +280,7 @@ absl::Status Executor::Do(const PlannedNode& node, const Pass& pass, const Recor
     case StepKind::kReshard:
       return absl::OkStatus();
     default:
-      return absl::UnimplementedError(absl::StrCat("no execution of ", ToText(action)));
+      return Unimplemented("no execution of ", ToText(action));
   }
 }
 
