@@ -154,7 +154,7 @@ function drawOverlap(parent, run) {
       return [rowHead(rowName(row)), ...[all, hidden, exposed, waiting, row.step_ms, row.step_ms + hidden].map(brief),
           make('td', {class: 'col_note'}, reasonOf(run, row))];
     })));
-    sum('here_overlap', run, telling || rows[rows.length - 1], ['comm_busy_ms', 'exposed_comm_ms', 'wait_ms', 'step_ms']);
+    sum('here_overlap', run, telling || rows.find(isRing) || rows[rows.length - 1], ['comm_busy_ms', 'exposed_comm_ms', 'wait_ms', 'step_ms']);
   }
   const recorded = !telling && !run.one_launch && !hasPipeline(run) && rowsOf(EXAMPLE)[0];
   if (recorded) sum('here_example', EXAMPLE, recorded, []);
@@ -208,10 +208,10 @@ function drawAsynchronous(parent, run) {
   const pair = asynchronousPair(run);
   if (pair) {
     const {row, waiting} = pair;
-    sayQueue(parent, run, row);
     parent.append(here('here_async', [[row, 'samples_per_s'], [waiting, 'samples_per_s'], [row, 'staleness_mean']], row.workers,
         withThousands(row.samples_per_s), withThousands(waiting.samples_per_s), isNumber(row.staleness_mean) ? row.staleness_mean.toFixed(2) : '?',
         row.workers - 1, leadReason(pair)));
+    sayQueue(parent, run, row);
     const parts = [row.compute_ms, waiting.compute_ms, moving(row), moving(waiting), waiting.wait_ms];
     if (parts.every(isNumber) && !isUneven(row)) parent.append(make('p', {}, t('lead_parts', ...parts.map(brief))));
   }

@@ -39,8 +39,7 @@ function drawTheory(parent, run) {
   drawFactors(parent, run);
   const mostValues = [4, 8, 16, 32, 64], places = Object.keys(theoryData.server);
   if (!mostValues.includes(wish.most)) wish.most = mostValues.find((v) => v >= wish.most) || 64;
-  const last = mostValues[mostValues.length - 1], more = rowsOf(run).every((row) => row.workers < last);
-  parent.append(make('p', {}, [t('theory_intro'), more ? t('theory_more', t('most_workers'), last) : ''].join(' ').trim()));
+  paragraphs(parent, 'theory_intro');
   if (rowsOf(run).some((row) => row.has_tables)) parent.append(make('p', {class: 'note'}, t('map_tables')));
   const served = rowsOf(run).filter((row) => row.plain === 'ps-sync' && row.ps_schedule === 'pipelined' && row.predicted_comm_ms > 0 && row.workers > 1 && !row.has_tables);
   const buckets = served.length ? served[0].buckets.length : 0;
