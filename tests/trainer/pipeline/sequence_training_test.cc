@@ -108,6 +108,14 @@ TEST_P(CutSequences, In16BitsTrainLikeOneRankIn16Bits) {
   }
 }
 
+TEST_P(CutSequences, OverGlooIn16BitsTrainLikeOneRankIn16Bits) {
+  if (!RunsOnThreads(*FindStrategy("gloo"))) GTEST_SKIP() << "no Gloo in this build";
+  if (BFloat16Support() == BFloat16::kNone) GTEST_SKIP() << "no bfloat16 on this processor";
+  TrainingOptions options = Options(2, "gloo");
+  options.precision = "bfloat16";
+  ExpectWeightsOfOneRank(options, 1, 5e-3);
+}
+
 TEST_P(CutSequences, OfAReplicaCanBeFarApart) {
   TrainingOptions options = Options(2);
   options.rank_order = "dp,cp";
