@@ -10,6 +10,7 @@
 #include "common/cli/command_line.h"
 #include "common/cli/delays.h"
 #include "common/net/tls.h"
+#include "common/options/context_parallel.h"
 #include "common/options/training_options.h"
 #include "common/text/units.h"
 #include "common/workloads/workload.h"
@@ -200,7 +201,7 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit({"--context_parallel", "NAME",
          "With --cp: ring, keys and values travel, and a worker has two chunks of a sequence, so that all "
          "have as much work; contiguous, one; ulysses, all-to-alls give each all positions of some heads"},
-        o.context_parallel, OneOf({"ring", "contiguous", "ulysses"}));
+        o.context_parallel, OneOf(ContextParallelNames()));
   visit({"--program", "NAME", "What each worker of a replica computes in which order:", FlagHelp::kBrief},
         o.program, CheckGivenFlag);
   visit({"--cuts", "L,...",

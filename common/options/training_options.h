@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/options/context_parallel.h"
 
 namespace CLI {
 class App;
@@ -61,11 +62,11 @@ struct TrainingOptions {
   int tp = 1;                      // ranks that divide the matrices of each replica
   bool sequence_parallel = false;  // and, between these, the tokens of a batch
   int cp = 1;                      // ranks that divide its sequences
-  std::string context_parallel = "ring";  // of --cp: ring, contiguous, ulysses
-  std::string program = "1f1b";           // a name of program_rows.h
-  std::string cuts;                       // "3,6": the layers before which the model is cut; empty: balanced
-  std::string rank_order;                 // see Mesh; empty: "tp,cp,dp,pp"
-  int copy_streams = 2;  // 1: a rank's messages are on one lane; 2: on one for each end of a channel
+  std::string context_parallel = kDefaultContextParallel.name;  // of --cp: a name of context_parallel.h
+  std::string program = "1f1b";                                 // a name of program_rows.h
+  std::string cuts;        // "3,6": the layers before which the model is cut; empty: balanced
+  std::string rank_order;  // see Mesh; empty: "tp,cp,dp,pp"
+  int copy_streams = 2;    // 1: a rank's messages are on one lane; 2: on one for each end of a channel
 
   std::string reshard = "forward";  // fsdp: when gathered weights are released: forward, never
   int dp_shard = 0;                 // replicas that have one copy of sharded state together; 0: all

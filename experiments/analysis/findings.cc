@@ -20,6 +20,7 @@
 #include "experiments/analysis/row_queries.h"
 #include "experiments/analysis/verdict.h"
 #include "experiments/design/plan.h"
+#include "experiments/machine/machine.h"
 #include "trainer/programs/pipeline_flags.h"
 
 namespace psring {
@@ -364,12 +365,17 @@ void AddRecording(const std::vector<SummaryRow>& rows, std::vector<std::string>&
 
 void AddCaveats(const std::vector<SummaryRow>& rows, int cores, std::vector<std::string>& findings) {
   std::set<int> oversubscribed;
-  std::vector<std::string> foreign;
+  std::vector<std::string> foreign, beside;  // disturbed by other programs; by another psring
+  const auto named = [&](const std::vector<std::string>& names) {
+    return names.size() == rows.size() ? Tr("every row") : absl::StrJoin(names, Tr(", "));
+  };
   for (const SummaryRow& row : rows) {
     if (row.configuration.oversubscribed && !NetworkDecides(rows, row.configuration.workers)) {
       oversubscribed.insert(row.configuration.workers);
     }
-    if (!row.valid && row.mean.gpus_shared == 0) foreign.push_back(row.configuration.name());
+    if (row.valid || row.mean.gpus_shared > 0) continue;
+    if (row.foreign_cpu_pct > kMaxForeignCpuPct) foreign.push_back(row.configuration.name());
+    if (row.other_psring > 0) beside.push_back(row.configuration.name());
   }
   if (!oversubscribed.empty()) {
     findings.push_back(
@@ -381,7 +387,11 @@ void AddCaveats(const std::vector<SummaryRow>& rows, int cores, std::vector<std:
     findings.push_back(
         Tr("Other programs used more than a third of the processors during $0. Repeat the measurement on an "
            "idle machine.",
-           foreign.size() == rows.size() ? Tr("every row") : absl::StrJoin(foreign, Tr(", "))));
+           named(foreign)));
+  }
+  if (!beside.empty()) {
+    findings.push_back(
+        Tr("Another psring ran during $0. Repeat the measurement when it has ended.", named(beside)));
   }
 }
 

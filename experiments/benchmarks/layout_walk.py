@@ -73,8 +73,8 @@ def replayed(workers, strategy):
     return case({"dp": workers}, ["--workload", "WORKLOAD", "--steps", 30, "--warmup_steps", 5], strategy=strategy, link="1gbit")
 
 
-def long(kind, **more):
-    return computed({"cp": 2}, context=4096, steps=2, warmup_steps=1, batch=1, kind=kind, **more)
+def long(kind, ranks=2, **more):
+    return computed({"cp": ranks}, context=4096, steps=2, warmup_steps=1, batch=ranks // 2, kind=kind, **more)
 
 
 SHARDS = ("zero2", "fsdp")
@@ -87,6 +87,7 @@ CASES = {
                                                           shares_cores=True) for axes in ({"tp": 4}, {"dp": 2, "tp": 2})},
     **{f"gpt-mini, 4096 tokens, cp2 {kind}": long(kind) for kind in ("ring", "contiguous", "ulysses")},
     "gpt-mini, 4096 tokens, cp2 ring, 1 Gbit/s": long("ring", link="1gbit"),
+    "gpt-mini, 4096 tokens, cp4 ring": long("ring", ranks=4, shares_cores=True),
     "gpt-nano, 1024 tokens, cp4 ring, 1 Gbit/s": computed({"cp": 4}, "gpt-nano", context=1024, batch=2, link="1gbit", kind="ring",
                                                           shares_cores=True)}
 

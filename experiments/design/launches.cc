@@ -43,7 +43,8 @@ bool SameLayout(const LaunchNote& note, const TrainingOptions& training) {
   if (FlagOf(note, "--pp", "1") != absl::StrCat(training.pp)) return false;
   if (FlagOf(note, "--tp", "1") != absl::StrCat(training.tp)) return false;
   if (FlagOf(note, "--cp", "1") != absl::StrCat(training.cp)) return false;
-  if (FlagOf(note, "--context_parallel", "ring") != training.context_parallel) return false;
+  if (FlagOf(note, "--context_parallel", kDefaultContextParallel.name) != training.context_parallel)
+    return false;
   return training.pp == 1 || (FlagOf(note, "--program", "1f1b") == training.program &&
                               FlagOf(note, "--micro_batches", "1") == absl::StrCat(training.micro_batches) &&
                               FlagOf(note, "--cuts", "") == training.cuts &&

@@ -16,6 +16,15 @@
 #include "experiments/design/plan.h"
 
 namespace psring {
+namespace {
+
+// The part of a name, after `before`, of another kind than the default one.
+std::string OtherContextParallel(const TrainingOptions& training, const char* before) {
+  const std::string& kind = training.context_parallel;
+  return kind == kDefaultContextParallel.name ? "" : absl::StrCat(before, kind);
+}
+
+}  // namespace
 
 std::string DescribePlan(const Plan& plan) {
   const auto names = [](const std::vector<Configuration>& configurations) {
@@ -78,13 +87,13 @@ std::string Configuration::pipeline() const {
 }
 
 std::string Configuration::name() const {
-  return absl::StrCat(
-      strategy.name, " x ", workers, servers() > 1 ? absl::StrCat(" on ", servers(), " servers") : "",
-      training.server_wire == "stream" ? " (stream)" : "",
-      training.pp > 1 ? absl::StrCat(" (", pipeline(), ")")
-      : divides()     ? absl::StrCat(" (", layout(), ")")
-                      : "",
-      training.context_parallel == "ring" ? "" : absl::StrCat(" ", training.context_parallel));
+  return absl::StrCat(strategy.name, " x ", workers,
+                      servers() > 1 ? absl::StrCat(" on ", servers(), " servers") : "",
+                      training.server_wire == "stream" ? " (stream)" : "",
+                      training.pp > 1 ? absl::StrCat(" (", pipeline(), ")")
+                      : divides()     ? absl::StrCat(" (", layout(), ")")
+                                      : "",
+                      OtherContextParallel(training, " "));
 }
 
 std::string Configuration::folder() const {
@@ -93,8 +102,7 @@ std::string Configuration::folder() const {
       absl::StrReplaceAll(strategy.name, {{":", "-"}}), "-", workers,
       servers() > 1 ? absl::StrCat("-on-", servers()) : "", training.server_wire == "stream" ? "-stream" : "",
       training.tp > 1 ? absl::StrCat("-tp", training.tp) : "",
-      training.cp > 1 ? absl::StrCat("-cp", training.cp) : "",
-      training.context_parallel == "ring" ? "" : absl::StrCat("-", training.context_parallel),
+      training.cp > 1 ? absl::StrCat("-cp", training.cp) : "", OtherContextParallel(training, "-"),
       training.pp > 1
           ? absl::StrCat("-pp", training.pp, "-", absl::StrReplaceAll(training.program, {{":", "-"}}), "-m",
                          training.micro_batches, names_cuts ? absl::StrCat("-cut-", training.cuts) : "",

@@ -34,6 +34,7 @@ class Prices {
  public:
   Prices(const LayoutQuestion& question, const LayoutCandidate& candidate, const LayoutStages& stages)
       : candidate_(candidate),
+        kind_(candidate.kind()),
         bytes_(question.model.bytes()),
         activation_bytes_(question.model.BoundaryBytes(candidate.samples) / candidate.cp),
         message_bytes_(question.model.OwnBoundaryBytes(candidate.samples, candidate.tp) / candidate.cp),
@@ -56,7 +57,8 @@ class Prices {
         UnitPrice& unit = units_of_[stage].back();
         const ModelLayer& of = question.model.layers[layer];
         // All wait in each step of the ring for the rank with the most pairs.
-        const double slower = IsContiguous() ? 1 + of.attention * (1 / ContiguousShare(candidate.cp) - 1) : 1;
+        const double slower =
+            kind_.is_balanced ? 1 : 1 + of.attention * (1 / ContiguousShare(candidate.cp) - 1);
         unit.forward_s += slower * share * of.forward_s + samples / candidate.cp * of.whole_forward_s;
         unit.backward_s += slower * share * of.backward_s + samples / candidate.cp * of.whole_backward_s;
         AddAttention(question.model, of, share, unit);
@@ -125,8 +127,6 @@ class Prices {
     return (layers + kMaxUnits - 1) / kMaxUnits;
   }
 
-  bool IsContiguous() const { return candidate_.context_parallel == "contiguous"; }
-
   // What tensor-parallel ranks add up and gather for a layer. `share`: of a sample's computing that is a
   // rank's. With sequence parallelism the inputs of matrices are gathered while the inputs' gradients are
   // computed. The loss needs of a token the highest of the logits, and then three sums (VocabularyLoss).
@@ -159,7 +159,7 @@ class Prices {
     if (ranks == 1 || layer.keys == 0) return;
     const double values = candidate_.samples * model.tokens / ranks * model.width / candidate_.tp;
     const double bytes = model.value_bytes() * values;  // of the queries of a rank
-    if (candidate_.context_parallel == "ulysses") {
+    if (!kind_.uses_ring) {
       for (const double exchanged : {(1 + layer.keys) * bytes, bytes}) {  // and of the outputs
         for (double* const wait : {&unit.forward_wait_s, &unit.backward_wait_s})
           *wait += sequence_.AllToAllSeconds(exchanged);
@@ -174,7 +174,7 @@ class Prices {
       const double first = share * layer.attention * layer_s / ranks;
       return {.ranks = ranks,
               .first_s = first,
-              .block_s = IsContiguous() ? 2 * first : first,
+              .block_s = kind_.is_balanced ? first : 2 * first,
               .hop_s = sequence_.HalfSeconds(keys) / (ranks - 1)};
     };
     unit.forward_wait_s += RingForwardWait(steps(layer.forward_s));
@@ -217,6 +217,7 @@ class Prices {
   }
 
   const LayoutCandidate& candidate_;
+  const ContextParallelRow& kind_;
   const AdamBytes bytes_;
   const double activation_bytes_, message_bytes_;
   const int per_node_;
@@ -259,12 +260,6 @@ bool KeepsUnit(const LayoutModel& model, const LayoutCandidate& candidate, int s
   return model.is_tied && candidate.pp == 1 && stage == 0 && unit == 0;
 }
 
-// The trainer's (SequencePlace::ExchangeElements), relative to the activation of a rank.
-double ExchangedPieces(const LayoutCandidate& candidate) {
-  if (candidate.context_parallel == "ulysses") return 3;
-  return candidate.cp > 2 ? 2 * 5 : 2 * 4;
-}
-
 }  // namespace
 
 LayoutQuestion Assuming(LayoutQuestion question, const Cluster& cluster, double slowest) {
@@ -280,7 +275,7 @@ LayoutQuestion Assuming(LayoutQuestion question, const Cluster& cluster, double 
 
 std::string LayoutCandidate::layout() const {
   std::string text = Layout{.dp = dp, .pp = pp, .tp = tp, .cp = cp}.name();
-  if (cp > 1 && context_parallel != "ring") absl::StrAppend(&text, " ", context_parallel);
+  if (cp > 1 && &kind() != &kDefaultContextParallel) absl::StrAppend(&text, " ", context_parallel);
   if (!strategy->shards_updates) return text;
   return absl::StrCat(text, " ", strategy->name,
                       split().copies > 1 ? absl::StrCat(" of ", split().ranks) : "");
@@ -340,7 +335,7 @@ LayoutMemory MemoryOf(const LayoutModel& model, const LayoutCandidate& candidate
     memory.activations /= candidate.cp;
     if (candidate.cp > 1) {
       const double activation = model.BoundaryBytes(candidate.samples) / candidate.cp / candidate.tp;
-      memory.activations += ExchangedPieces(candidate) * activation;
+      memory.activations += candidate.kind().ExchangedParts(candidate.cp) * activation;
     }
     // Of all tokens: the trainer has two pieces of memory, for gathered rows and for sums, and its
     // reduce-scatter a third one (TensorAxis::Reserve).

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/options/context_parallel.h"
 #include "experiments/layouts/axis_links.h"
 #include "experiments/layouts/layout_model.h"
 #include "trainer/programs/mesh.h"
@@ -44,14 +45,15 @@ struct LayoutCandidate {
   int dp = 1, pp = 1, tp = 1, cp = 1;
   const StrategyRow* strategy = &ShardingStrategies().front();  // of the replicas; not null
   NamedProgram program = {};
-  int samples = 1;                        // of a micro-batch
-  int micro_batches = 1;                  // of a replica and step
-  int dp_shard = 0;                       // replicas that have one copy of sharded state together; 0: all
-  std::string context_parallel = "ring";  // as in TrainingOptions; of cp above 1
+  int samples = 1;        // of a micro-batch
+  int micro_batches = 1;  // of a replica and step
+  int dp_shard = 0;       // replicas that have one copy of sharded state together; 0: all
+  std::string context_parallel = kDefaultContextParallel.name;  // as in TrainingOptions; of cp above 1
 
   int replicas() const { return dp * cp; }  // that add up the same gradients
   ShardSplit split() const { return strategy->SplitOf(replicas(), dp_shard); }
   int stages() const { return pp * program.chunks; }
+  const ContextParallelRow& kind() const { return ContextParallelOf(context_parallel); }
   bool gathers() const { return replicas() > 1 && strategy->shards_weights; }
   // "dp64xpp2xtp8 zero1", "dp64 fsdp of 8" (dp_shard), "dp2xcp4 ulysses" (another one than ring).
   std::string layout() const;

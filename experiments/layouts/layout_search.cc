@@ -49,7 +49,7 @@ Layout AxesOf(const LayoutCandidate& candidate) {
 std::vector<std::pair<int, std::string>> SequencesOf(const LayoutQuestion& question, int tp) {
   const auto& [layouts, strategies, only, micro_batches] = question.choice;
   const double tokens = question.model.tokens;
-  std::vector<std::pair<int, std::string>> all = {{1, "ring"}};
+  std::vector<std::pair<int, std::string>> all = {{1, kDefaultContextParallel.name}};
   const int most = static_cast<int>(std::min<double>(question.workers / tp, tokens));
   for (const int cp : DivisorsUpTo(question.workers / tp, most)) {
     const bool is_long = !layouts.empty() || tokens / cp >= kMinDividedTokens;
@@ -57,12 +57,11 @@ std::vector<std::pair<int, std::string>> SequencesOf(const LayoutQuestion& quest
         !AlignsWithNodes(question.cluster, question.workers, tp * cp)) {
       continue;
     }
-    for (const char* const kind : {"ring", "contiguous", "ulysses"}) {
-      const bool is_ring = std::string("ring") == kind, is_ulysses = std::string("ulysses") == kind;
-      if (only.empty() ? !is_ring && !is_ulysses : only != kind) continue;
-      if (std::fmod(tokens, is_ring ? 2. * cp : cp) != 0) continue;
-      if (is_ulysses && question.model.heads / tp % cp != 0) continue;
-      all.emplace_back(cp, kind);
+    for (const ContextParallelRow& kind : kContextParallelRows) {
+      if (only.empty() ? !kind.is_searched : only != kind.name) continue;
+      if (std::fmod(tokens, double(kind.chunks_per_rank) * cp) != 0) continue;
+      if (!kind.uses_ring && question.model.heads / tp % cp != 0) continue;
+      all.emplace_back(cp, kind.name);
     }
   }
   return all;

@@ -13,6 +13,7 @@
 #include "experiments/analysis/table.h"
 #include "experiments/analysis/verdict.h"
 #include "experiments/analysis/waiting.h"
+#include "experiments/design/estimate.h"
 
 namespace psring {
 namespace {
@@ -223,6 +224,12 @@ std::string SummaryJson(const std::vector<SummaryRow>& rows) {
       entry["servers"] = {{"payload_bytes", row.mean.each_server_payload_bytes}, {"basis", "measured"}};
     }
     if (row.configuration.model.has_tables) entry["has_tables"] = true;  // `parameters` are the others
+    if (const auto& elements = row.sample.bucket_elements;
+        row.configuration.workers > 1 && !elements.empty() && row.configuration.training.pp == 1) {
+      Json bytes = Json::array();
+      for (const int64_t count : elements) bytes.push_back(ExchangeBytes(row.configuration, count));
+      entry["buckets"] = {{"bytes", bytes}, {"basis", "derived"}};
+    }
     if (row.prediction) entry["prediction"] = PredictionJson(*row.prediction);
     if (!row.why_not_predicted.empty()) entry["prediction"] = {{"why_none", row.why_not_predicted}};
     if (row.mean.probe_ms) entry["recording"] = {{"ms", *row.mean.probe_ms}, {"basis", "measured"}};

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 
 namespace psring {
 
@@ -11,14 +12,13 @@ absl::StatusOr<std::unique_ptr<Channel>> Channel::Create(std::unique_ptr<Process
                                                          const std::string& name,
                                                          std::shared_ptr<Stream> lane) {
   if (pair->size() != 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("channel ", name, ": a channel connects two ranks, not ", pair->size()));
+    return InvalidArgument("channel ", name, ": a channel connects two ranks, not ", pair->size());
   }
   if (!device.host_reads_memory() && !pair->info().on_gpu) {
     const std::string& why = pair->info().through_host;
-    return absl::InvalidArgumentError(
-        absl::StrCat("channel ", name, ": ", pair->info().backend, " cannot exchange memory of ",
-                     device.name(), why.empty() ? "" : absl::StrCat(" (", why, ")"), "; use --device cpu"));
+    return InvalidArgument("channel ", name, ": ", pair->info().backend, " cannot exchange memory of ",
+                           device.name(), why.empty() ? "" : absl::StrCat(" (", why, ")"),
+                           "; use --device cpu");
   }
   if (lane == nullptr) lane = device.NewStream(StreamKind::kBackground, name);
   return std::unique_ptr<Channel>(new Channel(std::move(pair), std::move(lane)));

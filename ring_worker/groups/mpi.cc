@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/measure/wires.h"
 #include "ring_worker/groups/groups.h"
 #include "ring_worker/groups/mpi_algorithms.h"
@@ -102,8 +103,8 @@ class MpiGroup final : public LibraryGroup {
   absl::Status Enqueue(const CollectiveCall& call, Stream& stream) override {
     if (call.collective != Collective::kAllReduce && call.collective != Collective::kBroadcast &&
         std::max(call.in.count, call.out.count) > size_t{INT_MAX}) {
-      return absl::InvalidArgumentError(absl::StrCat("mpi ", Name(call.collective), " of more than ", INT_MAX,
-                                                     " elements: MPI's counts have 32 bits"));
+      return InvalidArgument("mpi ", Name(call.collective), " of more than ", INT_MAX,
+                             " elements: MPI's counts have 32 bits");
     }
     stream.Run([this, call, number = ++calls_] { return Execute(call, number); });
     return absl::OkStatus();
@@ -256,9 +257,9 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeMpiGroup(Rendezvous& rendezvou
 
   const std::string started_with = MpiSession::TransportOfJob();
   if (options.transport != "auto" && options.transport != started_with) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("transport ", options.transport, " was asked for, but mpirun started this job with ",
-                     started_with, "; MPI takes its transport from mpirun, and psring sets it there"));
+    return FailedPrecondition("transport ", options.transport,
+                              " was asked for, but mpirun started this job with ", started_with,
+                              "; MPI takes its transport from mpirun, and psring sets it there");
   }
   PSRING_ASSIGN_OR_RETURN(const MPI_Comm comm,
                           MakeCommunicator("MPI_Comm_dup", algorithm, options.timeout, [](MPI_Comm& made) {

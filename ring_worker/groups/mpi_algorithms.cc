@@ -8,8 +8,8 @@
 #include <span>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "ring_worker/groups/mpi_session.h"
 
 namespace psring {
@@ -56,7 +56,7 @@ class Variable {
     variable.name_ = name;
     if (MPI_T_cvar_get_index(name, &index) != MPI_SUCCESS ||
         MPI_T_cvar_handle_alloc(index, nullptr, &variable.handle_, &count) != MPI_SUCCESS) {
-      return absl::UnimplementedError(absl::StrCat("this MPI has no variable ", name));
+      return Unimplemented("this MPI has no variable ", name);
     }
     char text[8192] = "";
     int name_length = 0, length = sizeof text, verbosity = 0, bind = 0, scope = 0;
@@ -73,8 +73,7 @@ class Variable {
     int back = ~value;
     const bool written = MPI_T_cvar_write(handle_, &value) == MPI_SUCCESS &&
                          MPI_T_cvar_read(handle_, &back) == MPI_SUCCESS && back == value;
-    return written ? absl::OkStatus()
-                   : absl::UnimplementedError(absl::StrCat("this MPI does not let ", name_, " be set"));
+    return written ? absl::OkStatus() : Unimplemented("this MPI does not let ", name_, " be set");
   }
 
   // A value's name is in MPICH's description, "auto - Internal ... nb - Force ...", in the order of numbers.
@@ -83,7 +82,7 @@ class Variable {
     if (absl::SimpleAtoi(value, &number)) return number;
     const size_t at = description_.find(value + " ");
     if (at == std::string::npos) {
-      return absl::UnimplementedError(absl::StrCat("this MPI's ", name_, " has no \"", value, "\""));
+      return Unimplemented("this MPI's ", name_, " has no \"", value, "\"");
     }
     for (size_t dash = description_.find(" - "); dash < at; dash = description_.find(" - ", dash + 1))
       ++number;

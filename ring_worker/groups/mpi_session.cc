@@ -19,6 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/cli/command_line.h"
 #include "common/kernels/reduce.h"
 #include "common/measure/trace.h"
@@ -139,14 +140,13 @@ absl::Status MpiSession::Start(int rank, int size, absl::Duration timeout) {
     return int{MPI_SUCCESS};
   }));
   if (size_ != size) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        size_ == 1 ? "started without mpirun: " : "", "rank ", rank, " of ", size,
-        " runs in an MPI job of size ", size_.load(), "; start all ranks by one `mpirun -n ", size, "`"));
+    return FailedPrecondition(size_ == 1 ? "started without mpirun: " : "", "rank ", rank, " of ", size,
+                              " runs in an MPI job of size ", size_.load(),
+                              "; start all ranks by one `mpirun -n ", size, "`");
   }
   if (rank_ != rank) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("rank ", rank, " is rank ", rank_.load(),
-                     " to MPI; leave RANK unset under mpirun, then both take MPI's"));
+    return FailedPrecondition("rank ", rank, " is rank ", rank_.load(),
+                              " to MPI; leave RANK unset under mpirun, then both take MPI's");
   }
   return absl::OkStatus();
 }
@@ -166,7 +166,7 @@ absl::Status MpiSession::Run(const MpiWait& wait, absl::Duration timeout, const 
   }
   if (code == MPI_SUCCESS) return absl::OkStatus();
   broken_ = true;
-  return absl::UnavailableError(absl::StrCat(Describe(wait), ": ", ErrorText(code)));
+  return Unavailable(Describe(wait), ": ", ErrorText(code));
 }
 
 absl::Status MpiSession::RunInTurns(const MpiWait& wait, absl::Duration timeout,

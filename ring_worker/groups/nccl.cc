@@ -17,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/mutex.h"
 #include "common/cuda/cuda_stream.h"
 #include "common/text/peer_text.h"
@@ -278,10 +279,10 @@ absl::StatusOr<bool> SharesGpu(Rendezvous& rendezvous, const std::string& name) 
   for (size_t rank = 0; rank < cards.size(); ++rank) {
     const auto [other, is_new] = by_card.try_emplace(cards[rank], static_cast<int>(rank));
     if (!is_new) {
-      return absl::FailedPreconditionError(absl::StrCat(
+      return FailedPrecondition(
           "ranks ", other->second, " and ", rank,
           " are threads of one process on one GPU, which NCCL does not support; start a process for "
-          "each rank, or choose --backend native"));
+          "each rank, or choose --backend native");
     }
     const std::string gpu = cards[rank].substr(0, cards[rank].find(' '));
     shares |= !by_gpu.try_emplace(gpu, static_cast<int>(rank)).second;
@@ -294,10 +295,10 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(Rendezvous& rendezvo
   int devices = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&devices); error != cudaSuccess || devices == 0) {
     (void)cudaGetLastError();
-    return absl::FailedPreconditionError(
-        absl::StrCat("NCCL needs a GPU: no CUDA driver was found, or no device (",
-                     error == cudaSuccess ? "no device" : cudaGetErrorString(error),
-                     "); install NVIDIA's driver and check it with nvidia-smi, or choose another backend"));
+    return FailedPrecondition(
+        "NCCL needs a GPU: no CUDA driver was found, or no device (",
+        error == cudaSuccess ? "no device" : cudaGetErrorString(error),
+        "); install NVIDIA's driver and check it with nvidia-smi, or choose another backend");
   }
   PSRING_ASSIGN_OR_RETURN(const NcclLibrary nccl, LoadNccl());
   const int rank = rendezvous.options().rank;
@@ -309,9 +310,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(Rendezvous& rendezvo
                           rendezvous.Exchange("nccl version", nccl.version));
   for (int other = 0; other < size; ++other) {
     if (versions[other] == nccl.version) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("rank ", rank, " has NCCL ", nccl.version, ", and rank ", other, " has NCCL ",
-                     PeerText(versions[other]), "; install the same on all machines"));
+    return FailedPrecondition("rank ", rank, " has NCCL ", nccl.version, ", and rank ", other, " has NCCL ",
+                              PeerText(versions[other]), "; install the same on all machines");
   }
   PSRING_ASSIGN_OR_RETURN(const bool shares, SharesGpu(rendezvous, name));
   const std::string algorithm = options.algorithm.empty() ? "default" : options.algorithm;
@@ -322,9 +322,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(Rendezvous& rendezvo
        .loopback = absl::StartsWith(options.bind_host, "127.") || options.bind_host == "localhost",
        .shares_gpu = shares,
        .rank = rank});
-  if (absl::Status kept = KeepForThisProcess(settings); !kept.ok()) {
-    return absl::Status(kept.code(), absl::StrCat("rank ", rank, ": ", kept.message()));
-  }
+  PSRING_RETURN_IF_ERROR(Prefixed(KeepForThisProcess(settings), "rank ", rank, ": "));
   const ScopedVariables variables(settings);
 
   ncclUniqueId id = {};

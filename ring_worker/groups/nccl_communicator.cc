@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 
 namespace psring {
 namespace {
@@ -144,8 +145,7 @@ absl::StatusOr<bool> NcclCommunicator::IsIdle(const std::string& what) {
   absl::Status status = nccl_.ToStatus(absl::StrCat(who_, what, ": ncclCommGetAsyncError"),
                                        nccl_.CommGetAsyncError(comm_, &state));
   if (status.ok() && state != ncclSuccess && state != ncclInProgress) {
-    status = absl::UnavailableError(
-        absl::StrCat(who_, what, ": ", nccl_.GetErrorString(state), ": ", nccl_.GetLastError(comm_)));
+    status = Unavailable(who_, what, ": ", nccl_.GetErrorString(state), ": ", nccl_.GetLastError(comm_));
   }
   if (!status.ok()) return Fail(status);
   return state == ncclSuccess;

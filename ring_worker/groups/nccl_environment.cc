@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/errors.h"
 #include "common/base/mutex.h"
 #include "common/measure/wires.h"
 
@@ -66,9 +67,9 @@ absl::Status KeepForThisProcess(const Variables& variables) {
   std::optional<Variables>& first = KeptVariables();
   if (!first.has_value()) first = kept;
   if (*first == kept) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("this process already uses NCCL with ", Text(*first),
-                   ", and NCCL reads its settings once per process; use other processes for ", Text(kept)));
+  return FailedPrecondition("this process already uses NCCL with ", Text(*first),
+                            ", and NCCL reads its settings once per process; use other processes for ",
+                            Text(kept));
 }
 
 void ForgetForThisProcess() {

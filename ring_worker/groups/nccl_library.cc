@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/dynamic_library.h"
+#include "common/base/errors.h"
 
 // PSRING_NCCL_LIBRARIES comes from CMake: the folder in which the build searches for NCCL.
 
@@ -17,7 +18,7 @@ std::string VersionText(int code) {
 
 absl::Status NcclLibrary::ToStatus(const std::string& what, ncclResult_t result) const {
   if (result == ncclSuccess || result == ncclInProgress) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(what, ": ", GetErrorString(result)));
+  return Unavailable(what, ": ", GetErrorString(result));
 }
 
 absl::StatusOr<NcclLibrary> LoadNccl() {
@@ -25,10 +26,10 @@ absl::StatusOr<NcclLibrary> LoadNccl() {
   const absl::StatusOr<DynamicLibrary> library =
       DynamicLibrary::Open({name, absl::StrCat(PSRING_NCCL_LIBRARIES, "/", name)});
   if (!library.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPrecondition(
         "NCCL was not found: ", library.status().message(),
         "; install libnccl2 (NVIDIA's apt repository) or pip's nvidia-nccl, and put the folder of ", name,
-        " into LD_LIBRARY_PATH"));
+        " into LD_LIBRARY_PATH");
   }
   NcclLibrary f;
   PSRING_RETURN_IF_ERROR(library->Bind("ncclGetVersion", f.GetVersion));
@@ -54,9 +55,9 @@ absl::StatusOr<NcclLibrary> LoadNccl() {
   f.version = VersionText(version);
   // A newer library of the same major version understands our configuration; an older one may not.
   if (version < NCCL_VERSION_CODE) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("this machine's NCCL is ", f.version, ", and this build needs ",
-                     VersionText(NCCL_VERSION_CODE), " or newer; update it, or build psring again here"));
+    return FailedPrecondition("this machine's NCCL is ", f.version, ", and this build needs ",
+                              VersionText(NCCL_VERSION_CODE),
+                              " or newer; update it, or build psring again here");
   }
   return f;
 }

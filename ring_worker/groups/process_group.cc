@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/base/errors.h"
 #include "common/net/host_identity.h"
 #include "common/net/random_token.h"
 #include "common/text/translate.h"
@@ -16,8 +17,7 @@ namespace psring {
 namespace {
 
 absl::Status CountsDiffer(const char* what, size_t in, size_t out, int ranks) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, " of ", in, " elements into ", out, " with ", ranks, " ranks"));
+  return InvalidArgument(what, " of ", in, " elements into ", out, " with ", ranks, " ranks");
 }
 
 // Equal for processes that can share memory and a network: those of one kernel and network namespace.
@@ -85,7 +85,7 @@ absl::Status ProcessGroup::AllGather(ConstSpan in, Span out, Stream& stream) {
 
 absl::Status ProcessGroup::Broadcast(Span data, int root, Stream& stream) {
   if (root < 0 || root >= size()) {
-    return absl::InvalidArgumentError(absl::StrCat("broadcast from rank ", root, " of ", size()));
+    return InvalidArgument("broadcast from rank ", root, " of ", size());
   }
   return Enqueue({Collective::kBroadcast, data, data, ReduceOp::kSum, root}, stream);
 }
@@ -111,21 +111,19 @@ const std::vector<BackendRow>& Backends() {
 absl::Status CheckGroupOptions(const GroupOptions& options, Collective collective) {
   PSRING_ASSIGN_OR_RETURN(const BackendRow* const backend, FindBackend(options.backend));
   if (!backend->available()) {
-    return absl::NotFoundError(absl::StrCat("this build has no ", backend->name, ": ", backend->missing));
+    return NotFound("this build has no ", backend->name, ": ", backend->missing);
   }
   const std::vector<std::string> algorithms = backend->algorithms(collective);
   if (algorithms.empty()) {
-    return absl::InvalidArgumentError(Tr("$0 offers no $1", backend->name, Name(collective)));
+    return InvalidTr("$0 offers no $1", backend->name, Name(collective));
   }
   if (!options.algorithm.empty() && !absl::c_linear_search(algorithms, BaseAlgorithm(options.algorithm))) {
-    return absl::InvalidArgumentError(absl::StrCat("'", options.algorithm, "' is not an algorithm of ",
-                                                   backend->name, " for ", Name(collective),
-                                                   "; it offers: ", absl::StrJoin(algorithms, ", ")));
+    return InvalidArgument("'", options.algorithm, "' is not an algorithm of ", backend->name, " for ",
+                           Name(collective), "; it offers: ", absl::StrJoin(algorithms, ", "));
   }
   if (!absl::c_linear_search(backend->transports, options.transport)) {
-    return absl::InvalidArgumentError(absl::StrCat("'", options.transport, "' is not a transport of ",
-                                                   backend->name,
-                                                   "; it has: ", absl::StrJoin(backend->transports, ", ")));
+    return InvalidArgument("'", options.transport, "' is not a transport of ", backend->name,
+                           "; it has: ", absl::StrJoin(backend->transports, ", "));
   }
   return absl::OkStatus();
 }
@@ -154,7 +152,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Split(int color, int
     return absl::FailedPreconditionError("this group was made without a rendezvous; it cannot be split");
   }
   if (color < 0 && color != kNoColor) {
-    return absl::InvalidArgumentError(absl::StrCat("a color is at least 0, or kNoColor; not ", color));
+    return InvalidArgument("a color is at least 0, or kNoColor; not ", color);
   }
   // Rank 0's token names the part; no other split uses it.
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> cards,
@@ -165,7 +163,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Split(int color, int
     const std::vector<std::string> fields = absl::StrSplit(card, ' ');
     if (fields.size() != 3 || !absl::SimpleAtoi(fields[0], &colors.emplace_back()) ||
         !absl::SimpleAtoi(fields[1], &keys.emplace_back())) {
-      return absl::InternalError(absl::StrCat("a rank splits its group by '", card, "'"));
+      return Internal("a rank splits its group by '", card, "'");
     }
     if (token.empty()) token = fields[2];
   }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/mutex.h"
 #include "common/text/translate.h"
 #include "ring_worker/groups/execution.h"
@@ -57,10 +58,10 @@ absl::StatusOr<std::string> CompleteName(const GroupOptions& options, const Tran
   if (!NeedsRanksPerNode(chosen, SchedulesOf(options))) return chosen;
   const int per_node = options.ranks_per_node > 0 ? options.ranks_per_node : info.ranks_per_node;
   if (per_node > 0) return absl::StrCat(chosen, ":", per_node);
-  return absl::InvalidArgumentError(
-      Tr("$0 needs as many ranks on every machine, with consecutive numbers; give the ranks per machine, as "
-         "in $0:2, or use ring",
-         chosen));
+  return InvalidTr(
+      "$0 needs as many ranks on every machine, with consecutive numbers; give the ranks per machine, as "
+      "in $0:2, or use ring",
+      chosen);
 }
 
 // The same on all ranks.
@@ -260,8 +261,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNativeGroup(Rendezvous& rendez
                             BetweenGpus(rendezvous, options, why_not));
     if (between_gpus != nullptr) return MakeScheduledGroup(std::move(between_gpus), options);
     if (must) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("transport ", kGpuTransport, ": ", why_not, "; choose transport auto"));
+      return FailedPrecondition("transport ", kGpuTransport, ": ", why_not, "; choose transport auto");
     }
     note = why_not;
   }
@@ -287,8 +287,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeScheduledGroup(std::unique_ptr
   const TransportInfo& info = transport->info();
   const size_t segment_bytes = options.segment_bytes > 0 ? options.segment_bytes : info.traits.segment_bytes;
   if (segment_bytes > info.traits.max_segment_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("segments of ", segment_bytes, " bytes; ", info.name,
-                                                   " takes at most ", info.traits.max_segment_bytes));
+    return InvalidArgument("segments of ", segment_bytes, " bytes; ", info.name, " takes at most ",
+                           info.traits.max_segment_bytes);
   }
   PSRING_ASSIGN_OR_RETURN(const std::string algorithm, AlgorithmHere(options, info));
   // Reports an unsupported algorithm now, not in the first call.

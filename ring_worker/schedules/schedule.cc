@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/text/translate.h"
 #include "ring_worker/schedules/schedules.h"
 
@@ -115,30 +116,27 @@ absl::StatusOr<std::unique_ptr<Schedule>> MakeSchedule(const std::string& algori
                                                        const ScheduleTable& rows) {
   ScheduleShape shape = given;
   if (shape.ranks < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("no schedule for ", shape.ranks, " ranks; it takes at least one"));
+    return InvalidArgument("no schedule for ", shape.ranks, " ranks; it takes at least one");
   }
   const ScheduleRow* const found = FindSchedule(algorithm, rows);
   if (const int number = found != nullptr ? RanksPerNodeIn(algorithm) : 0; number > 0) {
     shape.ranks_per_node = shape.ranks == 1 ? 1 : number;
     if (shape.ranks % shape.ranks_per_node != 0) {
-      return absl::InvalidArgumentError(
-          Tr("$0 needs a multiple of $1 ranks, not $2", algorithm, number, shape.ranks));
+      return InvalidTr("$0 needs a multiple of $1 ranks, not $2", algorithm, number, shape.ranks);
     }
   }
   if (shape.ranks_per_node < 1 || shape.ranks % shape.ranks_per_node != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(shape.ranks, " ranks cannot be divided into nodes of ", shape.ranks_per_node));
+    return InvalidArgument(shape.ranks, " ranks cannot be divided into nodes of ", shape.ranks_per_node);
   }
   if (shape.root < 0 || shape.root >= shape.ranks) {
-    return absl::InvalidArgumentError(absl::StrCat("no root ", shape.root, " among ", shape.ranks,
-                                                   " ranks; there are 0 to ", shape.ranks - 1));
+    return InvalidArgument("no root ", shape.root, " among ", shape.ranks, " ranks; there are 0 to ",
+                           shape.ranks - 1);
   }
   if (found != nullptr) {
     std::unique_ptr<Schedule> schedule = found->make(collective, shape);
     if (schedule != nullptr) return schedule;
-    return absl::InvalidArgumentError(absl::StrCat(algorithm, " offers no ", Name(collective), "; these do: ",
-                                                   absl::StrJoin(AlgorithmsFor(collective, rows), ", ")));
+    return InvalidArgument(algorithm, " offers no ", Name(collective),
+                           "; these do: ", absl::StrJoin(AlgorithmsFor(collective, rows), ", "));
   }
   return absl::NotFoundError(Tr("unknown algorithm '$0'; use one of $1", algorithm,
                                 absl::StrJoin(AlgorithmsFor(collective, rows), ", ")));

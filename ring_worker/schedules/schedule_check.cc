@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 
 namespace psring {
 namespace {
@@ -93,9 +94,8 @@ class Checker {
   };
 
   absl::Status Broken(const std::string& what) const {
-    return absl::FailedPreconditionError(absl::StrCat("the ", Name(collective_), " schedule ",
-                                                      schedule_.name(), " of ", ranks_,
-                                                      " ranks is broken: ", what));
+    return FailedPrecondition("the ", Name(collective_), " schedule ", schedule_.name(), " of ", ranks_,
+                              " ranks is broken: ", what);
   }
   absl::Status BrokenAt(int rank, const Transfer& t, const std::string& what) const {
     const char* const verb = t.kind == TransferKind::kSend      ? " sends "

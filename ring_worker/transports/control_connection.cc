@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/errors.h"
 #include "common/text/peer_text.h"
 
 namespace psring {
@@ -20,21 +21,20 @@ absl::Status ControlConnection::Receive() {
     const absl::StatusOr<size_t> n =
         socket_->Receive(reinterpret_cast<std::byte*>(&message_) + received_, sizeof message_ - received_);
     if (!n.ok()) {
-      return absl::UnavailableError(
-          absl::StrCat("rank ", peer_, " closed its connection to rank ", rank_, "; its process has ended"));
+      return Unavailable("rank ", peer_, " closed its connection to rank ", rank_, "; its process has ended");
     }
     received_ += *n;
     if (received_ < sizeof message_) return absl::OkStatus();
     received_ = 0;
     if (message_.magic != ControlMessage().magic) {
-      return absl::DataLossError(absl::StrCat(
-          "rank ", peer_, " sent an invalid control message that begins with ", absl::Hex(message_.magic)));
+      return DataLoss("rank ", peer_, " sent an invalid control message that begins with ",
+                      absl::Hex(message_.magic));
     }
     const std::string text =
         PeerText({message_.message, std::min<size_t>(message_.length, sizeof message_.message)});
     if (message_.waits_for >= 0) {
       if (waits_for_ >= 0) {
-        return absl::DataLossError(absl::StrCat("rank ", peer_, " says twice for whom it waits"));
+        return DataLoss("rank ", peer_, " says twice for whom it waits");
       }
       waits_for_ = message_.waits_for;
       waits_text_ = text;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/kernels/reduce.h"
 
 namespace psring {
@@ -63,8 +64,8 @@ absl::Status FrameStream::CompareHeaders() const {
   const FrameHeader& expected = in_.front().expected;
   if (header_ == expected) return absl::OkStatus();
   if (header_.magic == expected.magic) return FramesDiffer(peer_, header_, rank_, expected);
-  return absl::DataLossError(absl::StrCat("rank ", peer_, " sent an invalid frame: it begins with ",
-                                          absl::Hex(header_.magic), ", not ", absl::Hex(expected.magic)));
+  return DataLoss("rank ", peer_, " sent an invalid frame: it begins with ", absl::Hex(header_.magic),
+                  ", not ", absl::Hex(expected.magic));
 }
 
 void FrameStream::TakePayload(std::vector<std::byte>& window, size_t bytes) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/device/control_groups.h"
 #include "common/measure/wires.h"
 #include "ring_worker/transports/mesh_layout.h"
@@ -140,9 +141,8 @@ absl::Status MeshTransport::NotConnected(absl::Duration waited) const {
     missing.push_back(
         absl::StrCat(rank > rank_ ? "for a connection from rank " : "to connect to rank ", names_[rank]));
   }
-  return absl::DeadlineExceededError(absl::StrCat("rank ", names_[rank_], " waited ",
-                                                  absl::FormatDuration(waited), " ",
-                                                  absl::StrJoin(missing, " and ")));
+  return DeadlineExceeded("rank ", names_[rank_], " waited ", absl::FormatDuration(waited), " ",
+                          absl::StrJoin(missing, " and "));
 }
 
 absl::Status MeshTransport::ConnectTo(const std::vector<int>& peers, absl::Duration timeout) {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/errors.h"
 #include "ring_worker/transports/mesh_connections.h"
 
 namespace psring {
@@ -158,8 +158,7 @@ absl::StatusOr<UnixSocket> MeshConnections::ConnectUnixTo(int peer, MonotonicTim
 }
 
 absl::Status MeshConnections::Cannot(const char* what, int peer, const absl::Status& why) const {
-  return absl::Status(why.code(), absl::StrCat("rank ", Name(rank_), " cannot ", what, " rank ", Name(peer),
-                                               ": ", why.message()));
+  return Prefixed(why, "rank ", Name(rank_), " cannot ", what, " rank ", Name(peer), ": ");
 }
 
 // A peer closes its connections when it dies, and also when it has lost another one.

@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/net/address.h"
 #include "common/net/host_identity.h"
 #include "common/net/link_shaper.h"
@@ -53,8 +54,8 @@ absl::StatusOr<std::unique_ptr<MeshConnections>> MeshConnections::Start(Rendezvo
                                                                         const MeshOptions& options) {
   const std::string& host = options.bind_host;
   if (host.empty() || IsWildcard(host)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "\"", host, "\" is not an address that other ranks can reach; choose one of this machine"));
+    return InvalidArgument("\"", host,
+                           "\" is not an address that other ranks can reach; choose one of this machine");
   }
   std::unique_ptr<MeshConnections> made(new MeshConnections(rendezvous, options));
   PSRING_RETURN_IF_ERROR(CheckCredentials(made->credentials_));
@@ -83,14 +84,13 @@ absl::Status MeshConnections::ReadCard(int peer, const std::string& card, const 
   Address& address = addresses_[static_cast<size_t>(peer)];
   if (card.size() > kMaxCardBytes || fields.size() != 7 || !absl::SimpleAtoi(fields[0], &address.port) ||
       fields[2].size() != kTokenDigits) {
-    return absl::InternalError(
-        absl::StrCat("rank ", Name(peer), " published an invalid address: ", PeerText(card)));
+    return Internal("rank ", Name(peer), " published an invalid address: ", PeerText(card));
   }
   for (const auto& [what, theirs, mine] : {std::tuple("transport", fields[4], options_.transport),
                                            std::tuple("algorithm", fields[6], options_.schedule)}) {
     if (theirs == mine) continue;
-    return absl::FailedPreconditionError(absl::StrCat("rank ", Name(peer), " uses ", what, " ",
-                                                      PeerText(theirs), ", rank ", Name(rank_), " ", mine));
+    return FailedPrecondition("rank ", Name(peer), " uses ", what, " ", PeerText(theirs), ", rank ",
+                              Name(rank_), " ", mine);
   }
   address.host = fields[1];
   address.credentials = {credentials_.secret, Purpose::kMesh, fields[2]};

@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/errors.h"
 #include "common/device/control_groups.h"
 #include "common/text/peer_text.h"
 #include "ring_worker/transports/shared_link.h"
@@ -27,8 +28,8 @@ absl::StatusOr<MeshView> ParseView(const std::string& text, int rank) {
       absl::SimpleAtob(words[3], &view.near)) {
     return view;
   }
-  return absl::InternalError(absl::StrCat("rank ", rank, " describes its placement as '", PeerText(text),
-                                          "': are all ranks of the same build?"));
+  return Internal("rank ", rank, " describes its placement as '", PeerText(text),
+                  "': are all ranks of the same build?");
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/kernels/copy.h"
 #include "common/kernels/reduce.h"
 #include "common/measure/trace.h"
@@ -258,8 +258,7 @@ absl::Status MeshTransport::ReceiveControl(int rank) {
   ControlConnection& control = *peers_[rank]->control;
   absl::Status received = control.Receive();
   if (control.waits_for() >= size()) {
-    return absl::DataLossError(absl::StrCat("rank ", names_[rank], " waits for rank ", control.waits_for(),
-                                            ", which does not exist"));
+    return DataLoss("rank ", names_[rank], " waits for rank ", control.waits_for(), ", which does not exist");
   }
   gives_up_ |= control.waits_for() >= 0;
   if (control.gave_up()) {
@@ -283,10 +282,10 @@ absl::Status MeshTransport::CheckDepartures() {
 
 absl::Status MeshTransport::HasLeft(int rank) const {
   const Peer& peer = *peers_[rank];
-  return absl::UnavailableError(absl::StrCat(
-      "rank ", names_[rank], " has left; rank ", names_[rank_], " still needs it for ",
-      peer.expected.empty() ? ToString(header_.call)
-                            : ToString(gathers_[peer.expected.front() - gathers_.popped()].expected)));
+  return Unavailable("rank ", names_[rank], " has left; rank ", names_[rank_], " still needs it for ",
+                     peer.expected.empty()
+                         ? ToString(header_.call)
+                         : ToString(gathers_[peer.expected.front() - gathers_.popped()].expected));
 }
 
 absl::Status MeshTransport::Explain(int rank, const absl::Status& symptom) {
@@ -298,7 +297,7 @@ absl::Status MeshTransport::Explain(int rank, const absl::Status& symptom) {
     if (poll(&waiting, 1, PollTimeoutMs(deadline)) > 0) PSRING_RETURN_IF_ERROR(ReceiveControl(rank));
   }
   if (control.left()) return HasLeft(rank);
-  return absl::UnavailableError(absl::StrCat("rank ", names_[rank], " is lost: ", symptom.message()));
+  return Unavailable("rank ", names_[rank], " is lost: ", symptom.message());
 }
 
 }  // namespace psring

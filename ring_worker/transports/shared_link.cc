@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 
 namespace psring {
 namespace {
@@ -202,9 +203,8 @@ absl::StatusOr<const std::byte*> SharedLink::Payload(const FrameHeader& expected
   if (number < 0) {
     const auto slot = static_cast<size_t>(-1 - number);
     if (slot >= SharedArena::kSlots || found.bytes > kSlotBytes) {
-      return absl::DataLossError(absl::StrCat("rank ", peer_, " sent ", found.bytes, " bytes in slot ", slot,
-                                              "; there are ", SharedArena::kSlots, " slots of ", kSlotBytes,
-                                              " bytes"));
+      return DataLoss("rank ", peer_, " sent ", found.bytes, " bytes in slot ", slot, "; there are ",
+                      SharedArena::kSlots, " slots of ", kSlotBytes, " bytes");
     }
     if (found.bytes > touched_in_) TouchSlots(in_, found.bytes, touched_in_);
     return in_.slots[slot];
@@ -212,9 +212,8 @@ absl::StatusOr<const std::byte*> SharedLink::Payload(const FrameHeader& expected
   const uint64_t offset = ReadOnce(entry.offset);
   PSRING_ASSIGN_OR_RETURN(const SharedMemory* const region, RegionOf(number));
   if (offset > region->bytes() || found.bytes > region->bytes() - offset) {
-    return absl::DataLossError(absl::StrCat("rank ", peer_, " sent ", found.bytes, " bytes at ", offset,
-                                            " of its memory region ", number, ", which has ",
-                                            region->bytes()));
+    return DataLoss("rank ", peer_, " sent ", found.bytes, " bytes at ", offset, " of its memory region ",
+                    number, ", which has ", region->bytes());
   }
   return region->data() + offset;
 }
@@ -238,13 +237,11 @@ void SharedLink::Pop() {
 absl::Status SharedLink::Register(const SharedRegion& region) {
   struct stat file;
   if (fstat(region.fd, &file) != 0) {
-    return absl::InternalError(absl::StrCat("cannot register a buffer: ", std::strerror(errno)));
+    return Internal("cannot register a buffer: ", std::strerror(errno));
   }
-  const absl::Status handed = Hand(socket_, static_cast<uint64_t>(file.st_size), next_region_, {region.fd});
-  if (!handed.ok()) {
-    return absl::Status(handed.code(),
-                        absl::StrCat("rank ", peer_, " does not accept shared memory: ", handed.message()));
-  }
+  PSRING_RETURN_IF_ERROR(
+      Prefixed(Hand(socket_, static_cast<uint64_t>(file.st_size), next_region_, {region.fd}), "rank ", peer_,
+               " does not accept shared memory: "));
   regions_.push_back({next_region_++, region.data, region.bytes});
   return absl::OkStatus();
 }
@@ -260,21 +257,18 @@ absl::StatusOr<const SharedMemory*> SharedLink::RegionOf(int32_t number) {
   }
   const MonotonicTime deadline = MonotonicNow() + kHandOverPatience;
   do {
-    if (absl::Status taken = TakeRegion(deadline); !taken.ok()) {
-      return absl::Status(taken.code(),
-                          absl::StrCat("rank ", peer_, ", memory region ", number, ": ", taken.message()));
-    }
+    PSRING_RETURN_IF_ERROR(Prefixed(TakeRegion(deadline), "rank ", peer_, ", memory region ", number, ": "));
   } while (peer_regions_.back().number != number);
   return &peer_regions_.back().memory;
 }
 
 absl::Status SharedLink::TakeRegion(MonotonicTime deadline) {
   if (peer_regions_.size() >= kMaxRegions) {
-    return absl::ResourceExhaustedError(absl::StrCat("it has registered ", kMaxRegions, " others"));
+    return ResourceExhausted("it has registered ", kMaxRegions, " others");
   }
   PSRING_ASSIGN_OR_RETURN(Offered offered, Take(socket_, 1, deadline));
   if (offered.number < 0 || offered.number > INT32_MAX) {
-    return absl::DataLossError(absl::StrCat("it has sent a region with number ", offered.number));
+    return DataLoss("it has sent a region with number ", offered.number);
   }
   PSRING_ASSIGN_OR_RETURN(SharedMemory memory,
                           SharedMemory::Adopt(offered.files[0].release(), offered.bytes, /*prefault=*/true));

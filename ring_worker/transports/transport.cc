@@ -1,6 +1,7 @@
 #include "ring_worker/transports/transport.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/base/errors.h"
 #include "common/text/peer_text.h"
 #include "ring_worker/transports/frame.h"
 
@@ -23,9 +24,8 @@ std::string ToString(const FrameHeader& header) {
 }
 
 absl::Status FramesDiffer(int peer, const FrameHeader& theirs, int rank, const FrameHeader& ours) {
-  return absl::FailedPreconditionError(absl::StrCat("the calls of the ranks differ: rank ", peer, " is in ",
-                                                    ToString(theirs), ", rank ", rank, " in ",
-                                                    ToString(ours)));
+  return FailedPrecondition("the calls of the ranks differ: rank ", peer, " is in ", ToString(theirs),
+                            ", rank ", rank, " in ", ToString(ours));
 }
 
 }  // namespace psring

@@ -207,7 +207,8 @@ std::vector<RankOutcome> RunPipelines(const TrainingOptions& options, int replic
   const int ranks = replicas * ReplicaRanks(options);
   std::vector<std::vector<Buffer>> registered(ranks);
   const absl::Duration timeout = absl::Seconds(options.timeout_s);
-  const Connections world = Connect(*FindStrategy("ring"), ranks, timeout);
+  const Connections world =
+      Connect(strategy->backend == "gloo" ? *strategy : *FindStrategy("ring"), ranks, timeout);
   std::vector<Connections> served;  // by part of the model
   const int parts = ReplicaRanks(options);
   for (int part = 0; part < parts && strategy->uses_servers; ++part) {

@@ -1,4 +1,4 @@
-// What training must give if ranks divide matrices, tokens or sequences (--tp, --cp).
+// What training must give if a replica has several ranks (--pp, --tp, --cp).
 #pragma once
 
 #include <string>
@@ -9,9 +9,21 @@
 
 namespace psring {
 
+// Of four heads, with SGD: Adam would make large steps of those gradients that are only rounding errors. No
+// number of ranks divides the vocabulary of SmallText.
+TrainingOptions GptOfFourHeads(const std::string& strategy);
+// With a rate at which the weights still change by more than rounding.
+void ClipEveryStep(TrainingOptions& options);
+// --cuts of the model of `options`, on SmallText, into stages of as many layers as possible.
+std::string EvenCuts(const TrainingOptions& options, size_t stages);
+
+// Computing, waiting for other stages, and waiting for bytes are parts of the step.
+void ExpectNoTimeCountedTwice(const StepRecord& step);
+
 // Trains with RunPipelines and expects of every rank the weights of OneProcess, with `tolerance` as
-// RelativeL2, the same hashes as of other ranks, also after every step if there are any, and the loss of
-// every step; if `options` evaluate, also the curve, of those ranks of the first replica that have it.
+// RelativeL2 (0: the same bits), the same hashes as of other ranks, also after every step if there are any,
+// and the loss of every step; if `options` evaluate, also the curve, of those ranks of the first replica that
+// have it.
 void ExpectWeightsOfOneRank(const TrainingOptions& options, int replicas, double tolerance = 1e-4,
                             const DataSplits& data = SmallText());
 
@@ -20,6 +32,9 @@ void ExpectWeightsOfOneRankInAShortLastBatch(TrainingOptions options);
 
 // The gradient is the change of the weights in one step, divided by the rate.
 void ExpectGradientOfOneRank(TrainingOptions options);
+
+// Trains `replicas`, and again from the checkpoint of step 2: the weights have the same bits.
+void ExpectToResumeWithTheSameBits(TrainingOptions options, int replicas, const DataSplits& data);
 
 // `options`: of four ranks, of which the second one fails.
 void ExpectAFailedRankToEndTheOthers(const TrainingOptions& options);

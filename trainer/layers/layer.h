@@ -44,7 +44,8 @@ struct AxisTraffic {
 // What a layer needs. Sizes are per sample.
 struct LayerTraits {
   size_t outputs;              // elements
-  size_t kept_bytes = 0;       // what Forward keeps for backward beside x and y
+  size_t kept_bytes = 0;       // what Forward keeps for backward beside x and y: in other types than these
+  size_t kept_elements = 0;    // and in the type of activations, after kept_bytes
   size_t kept_once = 0;        // bytes that it keeps of the batch as a whole, before those of the samples
   ReadyRange parameters = {};  // its part of the flat buffers; several layers may share one
   size_t early = 0;            // of `parameters` the last elements, whose gradient BackwardInput writes

@@ -4,8 +4,8 @@
 namespace psring {
 namespace {
 
-size_t GeluInputBytes(const LinearConfig& config) {
-  return config.activation == Activation::kGelu ? sizeof(float) * config.rows * config.outputs : 0;
+size_t GeluInputs(const LinearConfig& config) {
+  return config.activation == Activation::kGelu ? size_t{1} * config.rows * config.outputs : 0;
 }
 
 bool AddsOutputs(const LinearConfig& config) {
@@ -47,7 +47,7 @@ class LinearLayer : public Layer {
       : Layer(
             {.outputs = size_t{1} * (AddsOutputs(config) ? config.place.OwnRows(config.rows) : config.rows) *
                         config.outputs,
-             .kept_bytes = GeluInputBytes(config),
+             .kept_elements = GeluInputs(config),
              .parameters = parameters.range(),
              .early = parameters.bias.space,
              .inputs = WrittenAndPassed(config.residual),

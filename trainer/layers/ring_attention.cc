@@ -50,7 +50,7 @@ class RingAttentionLayer : public LayerWithoutParameters {
     AttentionOps& ops = *pass.ops.families().attention;
     SequenceAxis& axis = *place_.axis;
     const AttentionShape shape = ForBatch(shape_, pass.batch);
-    const Span arriving = Piece(place_.RingPieces() - 1, pass);
+    const Span arriving = Piece(ContextParallelRow::RingPieces(place_.ranks) - 1, pass);
     Event sent[2], arrival_of_gradients;
     PackKeys(pass);
     for (int step = 0; step < place_.ranks; ++step) {
@@ -89,7 +89,7 @@ class RingAttentionLayer : public LayerWithoutParameters {
     const double keys = 2. * place.OwnPositions(context) * width * (place.ranks - 1);
     return {keys, 2 * keys};
   }
-  // Pieces of SequenceAxis's memory (SequencePlace::RingPieces): keys and values, two of each, and their
+  // Pieces of SequenceAxis's memory (ContextParallelRow::RingPieces): keys and values, two of each, and their
   // gradients, two that are computed, of which two ranks need one, and those that arrive.
   static constexpr size_t kKeys = 0, kGradients = 2;
 

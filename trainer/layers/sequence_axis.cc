@@ -4,11 +4,6 @@
 
 namespace psring {
 
-ContextParallel ParseContextParallel(const std::string& name) {
-  if (name == "contiguous") return ContextParallel::kContiguous;
-  return name == "ulysses" ? ContextParallel::kUlysses : ContextParallel::kRing;
-}
-
 void Sequence::Abort(const absl::Status& why) const {
   group->Abort(why);
   for (Channel* const channel : {next, previous}) {

@@ -5,28 +5,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "common/base/parameters.h"
 #include "common/device/device.h"
+#include "common/options/context_parallel.h"
 #include "ring_worker/groups/channel.h"
 #include "ring_worker/groups/process_group.h"
 #include "trainer/layers/tensor_axis.h"
 
 namespace psring {
-
-// How ranks divide sequences, and what they exchange in attention.
-enum class ContextParallel : uint8_t {
-  kRing,        // keys and values travel a ring (Liu et al. 2023); 2 chunks of positions per rank
-  kContiguous,  // the same, one chunk per rank: the last rank has the most work
-  kUlysses,  // two all-to-alls, for which the number of ranks divides that of the heads (Jacobs et al. 2023)
-};
-
-// The value of --context_parallel, one of those that the flag accepts.
-ContextParallel ParseContextParallel(const std::string& name);
 
 // The ranks of a sequence, in order, and the ring's channels: to the next rank, where this one sends, and
 // from the previous one; null: there is no ring. Owned by the caller of RunWorker.
@@ -91,23 +81,18 @@ struct SequencePlace {
   SequenceAxis* axis = nullptr;
 
   bool divides() const { return ranks > 1; }
-  int ChunksPerRank() const { return divides() && kind == ContextParallel::kRing ? 2 : 1; }
+  const ContextParallelRow& row() const { return ContextParallelOf(kind); }
+  int ChunksPerRank() const { return divides() ? row().chunks_per_rank : 1; }
   // Of `context` positions, a multiple of ranks times ChunksPerRank().
   int OwnPositions(int context) const { return context / ranks; }
-  // How many times as long a rank's attention takes as that of a whole sequence of OwnPositions, because its
-  // queries see keys of other ranks, too. Of kContiguous: for the rank with the most keys, for which all
-  // wait.
-  int AttentionOfOwn() const { return kind == ContextParallel::kContiguous ? 2 * ranks - 1 : ranks; }
+  int AttentionOfOwn() const { return row().AttentionOfOwn(ranks); }
   // The positions of rank `of`, in their order: one range for each chunk. kRing: chunks `of` and, from the
   // end, `of`, so that all ranks have equally many pairs of a query and an earlier key.
   std::vector<ReadyRange> PositionsOf(int of, int context) const;
   std::vector<ReadyRange> Positions(int context) const { return PositionsOf(rank, context); }
-  // What attention of this width exchanges of a sample (LayerTraits::exchanged): pieces of the ring, each the
-  // keys and values of this rank's positions; or these once, with the queries.
-  size_t RingPieces() const { return ranks > 2 ? 5 : 4; }
+  // What attention of this width exchanges of a sample (LayerTraits::exchanged).
   size_t ExchangeElements(int context, int width) const {
-    const size_t of_each = kind == ContextParallel::kUlysses ? 3 : 2 * RingPieces();
-    return divides() ? of_each * OwnPositions(context) * width : 0;
+    return divides() ? size_t{1} * row().ExchangedParts(ranks) * OwnPositions(context) * width : 0;
   }
 };
 

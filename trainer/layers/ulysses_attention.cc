@@ -11,12 +11,12 @@ namespace {
 class UlyssesAttentionLayer : public LayerWithoutParameters {
  public:
   UlyssesAttentionLayer(int context, int heads, int head_size, const SequencePlace& place)
-      : LayerWithoutParameters(
-            {.outputs = size_t{1} * place.OwnPositions(context) * heads * head_size,
-             .kept_bytes = sizeof(float) * context * (heads / place.ranks) * (1 + size_t{1} * head_size),
-             .exchanged = place.ExchangeElements(context, heads * head_size),
-             .replaces_x = true,
-             .sends = SentFor(place, heads * head_size, context)}),
+      : LayerWithoutParameters({.outputs = size_t{1} * place.OwnPositions(context) * heads * head_size,
+                                .kept_bytes = sizeof(float) * context * (heads / place.ranks),
+                                .kept_elements = size_t{1} * context * (heads / place.ranks) * head_size,
+                                .exchanged = place.ExchangeElements(context, heads * head_size),
+                                .replaces_x = true,
+                                .sends = SentFor(place, heads * head_size, context)}),
         shape_{.batch = 0, .context = context, .heads = heads / place.ranks, .head_size = head_size},
         place_(place) {}
 

@@ -1,7 +1,6 @@
 #include "trainer/memory/layout_memory.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -28,7 +27,7 @@ SampleSpec SamplesOf(const TrainingOptions& options, const MemoryQuestion& quest
 }
 
 MakeModel MakerOf(const TrainingOptions& options, const MemoryQuestion& question) {
-  const SequencePlace segment{.ranks = options.cp, .kind = ParseContextParallel(options.context_parallel)};
+  const SequencePlace segment{.ranks = options.cp, .kind = ContextParallelOf(options.context_parallel).kind};
   return [question, segment, samples = SamplesOf(options, question),
           dropout = options.dropout](const TensorPlace& at) -> absl::StatusOr<std::unique_ptr<Model>> {
     if (at.ranks == 1 && !segment.divides()) return question.row.make(samples, question.ops);

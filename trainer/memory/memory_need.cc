@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/device/counting_device.h"
 #include "common/text/translate.h"
 #include "common/text/units.h"
@@ -94,13 +95,13 @@ absl::Status CheckMemory(const MemoryNeed& need, const MemoryShare& share, int m
                               ? ""
                               : Tr(" for this one of the $0 workers that share it, which need $1 together",
                                    share.ranks, MebibytesText(share.needed));
-  return absl::ResourceExhaustedError(absl::StrCat(
+  return ResourceExhausted(
       Tr("$0: training needs at least $1 of memory ($2)$3, and $4; use a smaller --batch or network", device,
          MebibytesText(need.total()), classes, all, free),
       need.recomputes || need.recompute_saves == 0
           ? ""
           : Tr(", --recompute, which saves $0", MebibytesText(need.recompute_saves)),
-      device == "cpu" ? "" : Tr(", or --device cpu"), remedy));
+      device == "cpu" ? "" : Tr(", or --device cpu"), remedy);
 }
 
 std::string RecomputeNote(const MemoryNeed& need, int max_batch) {

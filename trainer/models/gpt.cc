@@ -87,11 +87,11 @@ int AddBlock(const ModelSize& size, double dropout, const TensorPlace& place, co
   };
   int value = add(".attn.c_attn", qkv, {norm(".ln_1", x)});
   const int heads = place.ShareOf(size.heads).count, head_size = size.width / size.heads;
-  value = network.Add(!sequence.divides() ? MakeAttention(size.context, heads, head_size)
-                      : sequence.kind == ContextParallel::kUlysses
-                          ? MakeUlyssesAttention(size.context, heads, head_size, sequence)
-                          : MakeRingAttention(size.context, heads, head_size, sequence),
-                      {value});
+  value =
+      network.Add(!sequence.divides()        ? MakeAttention(size.context, heads, head_size)
+                  : sequence.row().uses_ring ? MakeRingAttention(size.context, heads, head_size, sequence)
+                                             : MakeUlyssesAttention(size.context, heads, head_size, sequence),
+                  {value});
   x = add_to_x(".attn.c_proj", projection, value, 0);
   value = add(".mlp.c_fc", up, {norm(".ln_2", x)});
   return add_to_x(".mlp.c_proj", down, value, 1);

@@ -102,7 +102,8 @@ ActivationPlan PlanActivations(const std::vector<size_t>& inputs, absl::Span<con
                                size_t batch, DType type) {
   const auto bytes_of = [&](size_t elements) { return batch * elements * SizeOf(type); };
   const auto kept_by = [&](size_t l) {
-    return layers[l].traits->kept_once + batch * layers[l].traits->kept_bytes;
+    const LayerTraits& traits = *layers[l].traits;
+    return traits.kept_once + batch * traits.kept_bytes + bytes_of(traits.kept_elements);
   };
   std::vector<bool> computed_again(layers.size());
   for (const LayerRange& unit : units) {

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <numeric>
 #include <set>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/text/translate.h"
 #include "trainer/data/sampler.h"
 #include "trainer/models/batch_memory.h"
@@ -47,10 +46,10 @@ absl::Status FindTied(const std::vector<std::set<std::string>>& names, ModelPart
     if (others.empty()) continue;
     const int last = place.positions - 1;
     if (others.size() > 1 || !(place.is_first() || place.is_last()) || others[0] + place.position != last) {
-      return absl::InvalidArgumentError(
-          Tr("--pp: only the first and the last stage can share a tensor, but "
-             "stages in between use $0, too; choose other --cuts",
-             tensor.name));
+      return InvalidTr(
+          "--pp: only the first and the last stage can share a tensor, but "
+          "stages in between use $0, too; choose other --cuts",
+          tensor.name);
     }
     part.tied.push_back({tensor.first, tensor.space});
     if (!place.is_first()) part.counted_elsewhere.push_back({tensor.first, tensor.count});
@@ -64,7 +63,7 @@ absl::StatusOr<ModelPart> CutModel(const MakeModel& make, const std::vector<size
                                    const PipelinePlace& place, const TensorPlace& tensors) {
   const size_t stages = static_cast<size_t>(place.stages());
   if (cuts.size() + 1 != stages) {
-    return absl::InvalidArgumentError(absl::StrCat(cuts.size(), " cuts do not make ", stages, " stages"));
+    return InvalidArgument(cuts.size(), " cuts do not make ", stages, " stages");
   }
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> whole, make({}));
   PSRING_ASSIGN_OR_RETURN(const std::vector<LayerRange> all, StagesBetween(*whole, cuts));
@@ -90,8 +89,7 @@ absl::StatusOr<ModelPart> CutModel(const MakeModel& make, const std::vector<size
     PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Model> taken, std::move(*model).TakeStages(own));
     const ParameterLayout& layout = taken->parameters();
     if (layout.count() == 0) {
-      return absl::InvalidArgumentError(
-          Tr("--pp: the stages of position $0 have no weights; choose other --cuts", position));
+      return InvalidTr("--pp: the stages of position $0 have no weights; choose other --cuts", position);
     }
     PSRING_RETURN_IF_ERROR(AddRank(layout, part));
     if (share == 0) names.push_back(NamesOf(layout));

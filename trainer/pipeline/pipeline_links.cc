@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Connect(const Trai
   if (mesh.replicas() * mesh.segments() > 1) {
     PSRING_ASSIGN_OR_RETURN(links->same_stages_, world.Split(/*color=*/part, /*key=*/of_samples));
   }
-  const bool ring = options.context_parallel != "ulysses";
+  const bool ring = ContextParallelOf(options.context_parallel).uses_ring;
   if (mesh.segments() > 1) PSRING_RETURN_IF_ERROR(links->ConnectSequence(mesh, ring, world, device));
   if (mesh.positions() * mesh.shares() == 1) return links;
   PSRING_ASSIGN_OR_RETURN(links->replica_, world.Split(/*color=*/of_samples, /*key=*/part));
@@ -113,7 +113,7 @@ void PipelineLinks::Abort(const absl::Status& why) const {
 }
 
 absl::StatusOr<int> MostChannels(const TrainingOptions& options) {
-  const int of_sequence = options.cp > 1 && options.context_parallel != "ulysses" ? 2 : 0;
+  const int of_sequence = options.cp > 1 && ContextParallelOf(options.context_parallel).uses_ring ? 2 : 0;
   if (options.pp == 1) return of_sequence;
   PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindPipelineProgram(options.program));
   return of_sequence + kChannelsOfAStage * program.chunks;

@@ -1,7 +1,6 @@
 // What connects a rank that has a part of a replica (--pp, --tp) or of its sequences (--cp) to the others.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <vector>
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 
 namespace psring {
 
@@ -46,8 +46,8 @@ absl::StatusOr<ConstSpan> StageUpdates::WeightsFor(int micro_batch) const {
   if (version == made_) return ConstSpan(parts_.weights);
   const auto kept = std::ranges::find(kept_, version, &Kept::version);
   if (kept != kept_.end()) return ConstSpan(kept->memory.span());
-  return absl::InternalError(absl::StrCat("micro-batch ", micro_batch, " reads version ", version,
-                                          " of the weights, which is not kept after ", made_, " updates"));
+  return Internal("micro-batch ", micro_batch, " reads version ", version,
+                  " of the weights, which is not kept after ", made_, " updates");
 }
 
 // Versions never decrease from one micro-batch to the next.
@@ -60,7 +60,7 @@ absl::Status StageUpdates::KeepNewest(int micro_batch) {
   const auto free = std::ranges::find_if(
       kept_, [&](const Kept& kept) { return kept.version < 0 || !IsReadAfter(micro_batch, kept.version); });
   if (free == kept_.end()) {
-    return absl::InternalError(absl::StrCat("no memory for version ", made_, " of the weights"));
+    return Internal("no memory for version ", made_, " of the weights");
   }
   parts_.compute.Copy(free->memory.data(), parts_.weights.data, parts_.weights.bytes());
   free->version = made_;

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 
 namespace psring {
 namespace {
@@ -50,8 +51,7 @@ class Checker {
       for (const StepAction& action : program_.actions[rank]) PSRING_RETURN_IF_ERROR(Check(rank, action));
       norms_ += norm_known_;
       if (resident_ != 0) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("program ", program_.name, ": rank ", rank, " keeps gathered weights"));
+        return InvalidArgument("program ", program_.name, ": rank ", rank, " keeps gathered weights");
       }
     }
     return CheckEnd();
@@ -63,9 +63,8 @@ class Checker {
   absl::Status Prepare() {
     const int stages = program_.stages();
     if (static_cast<int>(program_.actions.size()) != program_.ranks || stages == 0) {
-      return absl::InvalidArgumentError(absl::StrCat("program ", program_.name, " has ", stages,
-                                                     " stages and actions for ", program_.actions.size(),
-                                                     " of ", program_.ranks, " ranks"));
+      return InvalidArgument("program ", program_.name, " has ", stages, " stages and actions for ",
+                             program_.actions.size(), " of ", program_.ranks, " ranks");
     }
     stages_.resize(stages);
     walk_.peak_live.assign(stages, 0);
@@ -350,7 +349,7 @@ class Checker {
     for (int s = 0; s < program_.stages(); ++s) {
       const StageState& stage = stages_[s];
       const auto fails = [&](const std::string& what) {
-        return absl::InvalidArgumentError(absl::StrCat("program ", program_.name, ": stage ", s, " ", what));
+        return InvalidArgument("program ", program_.name, ": stage ", s, " ", what);
       };
       for (int m = 0; m < program_.micro_batches; ++m) {
         if (stage.units == 0 || stage.forward[m] != stage.units) {
@@ -375,8 +374,8 @@ class Checker {
       walk_.kept_versions[s] = KeptVersions(walk_.versions[s]);
     }
     if (norms_ != 0 && norms_ != program_.ranks) {
-      return absl::InvalidArgumentError(absl::StrCat("program ", program_.name, ": ", norms_, " of ",
-                                                     program_.ranks, " ranks have a norm"));
+      return InvalidArgument("program ", program_.name, ": ", norms_, " of ", program_.ranks,
+                             " ranks have a norm");
     }
     return absl::OkStatus();
   }
@@ -397,7 +396,7 @@ class Checker {
 }  // namespace
 
 absl::Status ActionError(int rank, const StepAction& action, const std::string& what) {
-  return absl::InvalidArgumentError(absl::StrCat("rank ", rank, ": ", ToText(action), " ", what));
+  return InvalidArgument("rank ", rank, ": ", ToText(action), " ", what);
 }
 
 absl::Status CheckProgram(const StepProgram& program, Walk& walk) { return Checker(program, walk).Run(); }

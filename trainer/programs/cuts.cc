@@ -55,11 +55,11 @@ Division BestDivision(size_t end, int parts,
 
 absl::Status CheckStageCount(const std::vector<size_t>& points, int stages) {
   if (stages > 1 && points.empty()) {
-    return absl::InvalidArgumentError(Tr("this model cannot be cut into stages; omit --pp"));
+    return InvalidTr("this model cannot be cut into stages; omit --pp");
   }
   if (stages >= 1 && static_cast<size_t>(stages) <= points.size() + 1) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      Tr("this model can be cut into 1 to $0 stages, not $1; give another --pp", points.size() + 1, stages));
+  return InvalidTr("this model can be cut into 1 to $0 stages, not $1; give another --pp", points.size() + 1,
+                   stages);
 }
 
 absl::Status CheckCutPoints(const std::vector<size_t>& points, const std::vector<size_t>& cuts) {
@@ -68,9 +68,9 @@ absl::Status CheckCutPoints(const std::vector<size_t>& points, const std::vector
       std::ranges::includes(points, cuts)) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      Tr("--cuts $0: the model can be cut before the layers $1; give some of them, in increasing order",
-         absl::StrJoin(cuts, ","), absl::StrJoin(points, ",")));
+  return InvalidTr(
+      "--cuts $0: the model can be cut before the layers $1; give some of them, in increasing order",
+      absl::StrJoin(cuts, ","), absl::StrJoin(points, ","));
 }
 
 std::vector<size_t> BalancedCuts(const CutUnits& units, int stages) {

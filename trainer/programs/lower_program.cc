@@ -6,8 +6,8 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "trainer/programs/walk_program.h"
 
 namespace psring {
@@ -226,24 +226,21 @@ class RankLowering {
 absl::Status CheckCut(const StepProgram& compute, const ModelCut& cut) {
   const size_t stages = compute.rank_of.size();
   if (cut.units.size() != stages || cut.bucket_ends.size() != stages) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the program has ", stages, " stages and the cut ", cut.units.size()));
+    return InvalidArgument("the program has ", stages, " stages and the cut ", cut.units.size());
   }
   for (size_t stage = 0; stage < stages; ++stage) {
     const std::vector<int>& ends = cut.bucket_ends[stage];
     const bool decreasing = std::is_sorted(ends.rbegin(), ends.rend()) &&
                             std::adjacent_find(ends.begin(), ends.end()) == ends.end();
     if (!decreasing || (!ends.empty() && (ends.back() < 0 || ends.front() >= cut.units[stage]))) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the buckets of stage ", stage, " do not fit its ", cut.units[stage], " units"));
+      return InvalidArgument("the buckets of stage ", stage, " do not fit its ", cut.units[stage], " units");
     }
   }
   for (const auto* const units : {&cut.tied, &cut.kept}) {
     for (const auto& [stage, unit] : *units) {
       if (stage >= 0 && stage < compute.stages() && unit >= 0 && unit < cut.units[stage]) continue;
-      return absl::InvalidArgumentError(absl::StrCat("a ", units == &cut.tied ? "tied tensor" : "kept weight",
-                                                     " is in unit ", unit, " of stage ", stage,
-                                                     ", which does not exist"));
+      return InvalidArgument("a ", units == &cut.tied ? "tied tensor" : "kept weight", " is in unit ", unit,
+                             " of stage ", stage, ", which does not exist");
     }
   }
   return absl::OkStatus();
@@ -259,8 +256,8 @@ absl::StatusOr<StepProgram> LowerProgram(const StepProgram& compute, const Model
                                          const LowerOptions& options) {
   PSRING_RETURN_IF_ERROR(CheckCut(compute, cut));
   if (!compute.flushes() && (options.norm || options.reduce_always || options.shard_weights)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "program ", compute.name, " has no flush, which a norm and gradients or weights in parts need"));
+    return InvalidArgument("program ", compute.name,
+                           " has no flush, which a norm and gradients or weights in parts need");
   }
   StepProgram lowered = compute;
   lowered.one_copy_stream = options.one_copy_stream;

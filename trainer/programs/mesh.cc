@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/text/translate.h"
 
 namespace psring {
@@ -92,17 +93,17 @@ absl::StatusOr<Layout> ParseLayout(absl::string_view text, int most) {
                        ranks.find_first_not_of("0123456789") == ranks.npos;
     if (!known || !absl::SimpleAtoi(ranks, &(layout.*axis->ranks)) || layout.*axis->ranks < 1 ||
         layout.*axis->ranks > most) {
-      return absl::InvalidArgumentError(
-          Tr("'$0' is not a layout; write dp4 (four replicas of the model), pp4 (one in four stages), tp4 "
-             "(one whose matrices four workers divide), cp4 (whose sequences they divide) or dp2xpp2",
-             std::string(text)));
+      return InvalidTr(
+          "'$0' is not a layout; write dp4 (four replicas of the model), pp4 (one in four stages), tp4 "
+          "(one whose matrices four workers divide), cp4 (whose sequences they divide) or dp2xpp2",
+          std::string(text));
     }
     named.push_back(name);
   }
   int64_t workers = 1;
   for (const Axis& axis : kAxes) workers = std::min(workers * (layout.*axis.ranks), int64_t{1} << 40);
   if (workers >= 2 && workers <= most) return layout;
-  return absl::InvalidArgumentError(Tr("$0 has $1 workers; use 2 to $2", std::string(text), workers, most));
+  return InvalidTr("$0 has $1 workers; use 2 to $2", std::string(text), workers, most);
 }
 
 absl::StatusOr<Mesh> Mesh::Create(int workers, int pp, const std::string& rank_order, int tp, int cp) {
@@ -110,9 +111,9 @@ absl::StatusOr<Mesh> Mesh::Create(int workers, int pp, const std::string& rank_o
   for (const auto& axis : kAxes) {
     const int ranks = axis.name == "dp" ? workers : layout.*axis.ranks;
     if (ranks >= 1) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         axis.name == "dp" ? absl::StrCat("--pp ", pp) : absl::StrCat("--", axis.name, " ", ranks), " of ",
-        workers, " workers: use at least 1"));
+        workers, " workers: use at least 1");
   }
   const int64_t ranks = int64_t{pp} * tp * cp;
   if (workers % ranks != 0) return absl::InvalidArgumentError(DoNotDivide(workers, layout));

@@ -3,11 +3,11 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/cli/command_line.h"
 #include "common/text/translate.h"
 #include "trainer/models/table/model_table.h"
@@ -48,10 +48,10 @@ absl::Status CheckReplicas(const TrainingOptions& o, const StrategyRow& strategy
   if (o.pp > 1) axes.push_back(absl::StrCat("--pp ", o.pp));
   if (o.tp > 1) axes.push_back(absl::StrCat("--tp ", o.tp));
   if (o.cp > 1) axes.push_back(absl::StrCat("--cp ", o.cp));
-  return absl::InvalidArgumentError(Tr(
+  return InvalidTr(
       "--strategy $0 has one replica of the model, but $1 workers with $4 have $3; use --workers $2, or an "
       "all-reduce strategy such as ring",
-      strategy.name, workers, ReplicaRanks(o), mesh.replicas(), absl::StrJoin(axes, " ")));
+      strategy.name, workers, ReplicaRanks(o), mesh.replicas(), absl::StrJoin(axes, " "));
 }
 
 std::vector<std::string> Transformers() {
@@ -82,31 +82,29 @@ absl::Status CheckTensorFlags(const TrainingOptions& o, const StrategyRow& strat
                                {strategy.uses_servers && o.clip_norm > 0,
                                 absl::StrCat(strategy.name, Tr(" with --clip_norm"))}});
   if (const GivenFlag* const flag = FirstGiven(wrong); flag != nullptr) {
-    return absl::InvalidArgumentError(Tr("--tp and $0 exclude each other; omit one of them", flag->name));
+    return InvalidTr("--tp and $0 exclude each other; omit one of them", flag->name);
   }
   // Servers of different shares would add up the gradients of what each of them has in different orders.
   const bool other_servers = strategy.uses_servers && (!TakesEveryStep(strategy) || strategy.asynchronous());
   if (strategy.replicates || other_servers) {
-    return absl::InvalidArgumentError(Tr(
+    return InvalidTr(
         "--tp does not support --strategy $0; use an all-reduce strategy such as ring or zero1, ps-sync, or "
         "single with one replica",
-        strategy.name));
+        strategy.name);
   }
   const std::string& backend = o.backend.empty() ? strategy.backend : o.backend;
   if (backend == "mpi" || backend == "nccl") {
-    return absl::InvalidArgumentError(
-        Tr("--tp does not support $0, which has one call in progress at a time; choose native or gloo",
-           backend));
+    return InvalidTr(
+        "--tp does not support $0, which has one call in progress at a time; choose native or gloo", backend);
   }
   if (o.sequence_parallel && backend == "gloo") {
-    return absl::InvalidArgumentError(
-        Tr("--sequence_parallel does not support gloo, which has no reduce-scatter; choose native"));
+    return InvalidTr("--sequence_parallel does not support gloo, which has no reduce-scatter; choose native");
   }
   PSRING_ASSIGN_OR_RETURN(const ModelRow* const row, FindModelRow(o.model));
   if (!IsTransformer(o)) {
-    return absl::InvalidArgumentError(Tr(
-        "--tp divides the matrices of transformers ($0); omit it for $1", absl::StrJoin(Transformers(), ", "),
-        o.workload.empty() ? o.model : absl::StrCat("--workload ", o.workload)));
+    return InvalidTr("--tp divides the matrices of transformers ($0); omit it for $1",
+                     absl::StrJoin(Transformers(), ", "),
+                     o.workload.empty() ? o.model : absl::StrCat("--workload ", o.workload));
   }
   const int heads = o.heads > 0 ? o.heads : row->size.heads;
   const int context = o.context > 0 ? o.context : row->size.context;
@@ -116,19 +114,19 @@ absl::Status CheckTensorFlags(const TrainingOptions& o, const StrategyRow& strat
   }
   const std::string use = possible.empty() ? "1" : absl::StrJoin(possible, Tr(" or "));
   if (heads % o.tp != 0) {
-    return absl::InvalidArgumentError(
-        Tr("--tp $0 does not divide the $1 heads of $2; use --tp $3, or other --heads", o.tp, heads, o.model,
-           use));
+    return InvalidTr("--tp $0 does not divide the $1 heads of $2; use --tp $3, or other --heads", o.tp, heads,
+                     o.model, use);
   }
   if (!o.sequence_parallel || context % o.tp == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      Tr("--sequence_parallel: --tp $0 does not divide the context of $1 tokens; use --tp $2, another "
-         "--context, or omit --sequence_parallel",
-         o.tp, context, use));
+  return InvalidTr(
+      "--sequence_parallel: --tp $0 does not divide the context of $1 tokens; use --tp $2, another "
+      "--context, or omit --sequence_parallel",
+      o.tp, context, use);
 }
 
 absl::Status CheckContext(const TrainingOptions& o, int context) {
-  const auto chunks_of = [&](int64_t ranks) { return ranks * (o.context_parallel == "ring" ? 2 : 1); };
+  const int chunks_per_rank = ContextParallelOf(o.context_parallel).chunks_per_rank;
+  const auto chunks_of = [&](int64_t ranks) { return ranks * chunks_per_rank; };
   const int64_t chunks = chunks_of(o.cp);
   if (context % chunks == 0) return absl::OkStatus();
   std::vector<int64_t> possible;
@@ -146,34 +144,33 @@ absl::Status CheckSequenceFlags(const TrainingOptions& o, const StrategyRow& str
   std::vector<GivenFlag> wrong = OfWholeModels(o);
   wrong.insert(wrong.begin(), {o.sequence_parallel, "--sequence_parallel"});
   if (const GivenFlag* const flag = FirstGiven(wrong); flag != nullptr) {
-    return absl::InvalidArgumentError(Tr("--cp and $0 exclude each other; omit one of them", flag->name));
+    return InvalidTr("--cp and $0 exclude each other; omit one of them", flag->name);
   }
   if (!strategy.uses_group || strategy.uses_servers) {
-    return absl::InvalidArgumentError(
-        Tr("--cp does not support --strategy $0: the ranks of a sequence add up their gradients; use an "
-           "all-reduce strategy such as ring, zero1 or fsdp",
-           strategy.name));
+    return InvalidTr(
+        "--cp does not support --strategy $0: the ranks of a sequence add up their gradients; use an "
+        "all-reduce strategy such as ring, zero1 or fsdp",
+        strategy.name);
   }
   const std::string& backend = o.backend.empty() ? strategy.backend : o.backend;
   if (backend == "mpi" || backend == "nccl") {
-    return absl::InvalidArgumentError(
-        Tr("--cp does not support $0, which has one call in progress at a time; choose native or gloo",
-           backend));
+    return InvalidTr(
+        "--cp does not support $0, which has one call in progress at a time; choose native or gloo", backend);
   }
   PSRING_ASSIGN_OR_RETURN(const ModelRow* const row, FindModelRow(o.model));
   if (row->size.context != ModelSize::kFixed && o.workload.empty()) {
     const int heads = (o.heads > 0 ? o.heads : row->size.heads) / o.tp;  // of each rank
-    if (o.context_parallel == "ulysses" && heads % o.cp != 0) {
-      return absl::InvalidArgumentError(
-          Tr("--context_parallel ulysses: --cp $0 does not divide the $1 heads of each worker; use "
-             "--context_parallel ring, or other --heads",
-             o.cp, heads));
+    if (!ContextParallelOf(o.context_parallel).uses_ring && heads % o.cp != 0) {
+      return InvalidTr(
+          "--context_parallel ulysses: --cp $0 does not divide the $1 heads of each worker; use "
+          "--context_parallel ring, or other --heads",
+          o.cp, heads);
     }
     return CheckContext(o, o.context > 0 ? o.context : row->size.context);
   }
-  return absl::InvalidArgumentError(Tr(
-      "--cp divides the sequences of transformers ($0); omit it for $1", absl::StrJoin(Transformers(), ", "),
-      o.workload.empty() ? o.model : absl::StrCat("--workload ", o.workload)));
+  return InvalidTr("--cp divides the sequences of transformers ($0); omit it for $1",
+                   absl::StrJoin(Transformers(), ", "),
+                   o.workload.empty() ? o.model : absl::StrCat("--workload ", o.workload));
 }
 
 }  // namespace
@@ -189,12 +186,9 @@ void AddPrograms(CLI::App& app) {
 
 absl::StatusOr<NamedProgram> FindPipelineProgram(const std::string& name) {
   absl::StatusOr<NamedProgram> program = FindStepProgram(name);
-  if (!program.ok()) {
-    return absl::Status(program.status().code(), absl::StrCat("--program: ", program.status().message()));
-  }
+  if (!program.ok()) return Prefixed(program.status(), "--program: ");
   if (!program->row.one_rank) return program;
-  return absl::InvalidArgumentError(
-      Tr("program $0 does not cut the model; use another --program, or omit --pp", name));
+  return InvalidTr("program $0 does not cut the model; use another --program, or omit --pp", name);
 }
 
 bool UpdatesWithoutFlush(const TrainingOptions& o) {
@@ -237,10 +231,10 @@ absl::Status CheckWithoutFlush(const TrainingOptions& o, const StrategyRow& stra
       {o.wire != TrainingOptions().wire, "--wire"}};
   const GivenFlag* const flag = FirstGiven(wrong);
   if (!UpdatesWithoutFlush(o) || flag == nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError(Tr(
+  return InvalidTr(
       "--program $0 updates each stage on its own and does not support $1; use an all-reduce strategy such "
       "as ring without --clip_norm and --wire, or --program 1f1b",
-      o.program, flag->name));
+      o.program, flag->name);
 }
 
 absl::StatusOr<std::vector<size_t>> ParseCuts(const std::string& cuts, int stages) {
@@ -250,8 +244,7 @@ absl::StatusOr<std::vector<size_t>> ParseCuts(const std::string& cuts, int stage
   if (ascending && static_cast<int>(layers.size()) == stages - 1) {
     return std::vector<size_t>(layers.begin(), layers.end());
   }
-  return absl::InvalidArgumentError(
-      Tr("--cuts $0: $1 stages need $2 cuts, in ascending order", cuts, stages, stages - 1));
+  return InvalidTr("--cuts $0: $1 stages need $2 cuts, in ascending order", cuts, stages, stages - 1);
 }
 
 absl::Status CheckBesidePp(bool has_pp, const std::vector<GivenFlag>& need_pp,
@@ -265,8 +258,8 @@ absl::Status CheckBesidePp(bool has_pp, const std::vector<GivenFlag>& need_pp,
 
 absl::Status CheckRankOrder(const std::string& rank_order, bool divides_replica) {
   if (rank_order.empty() || divides_replica) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      Tr("--rank_order needs --pp, --tp or --cp, by which several workers hold one replica of the model"));
+  return InvalidTr(
+      "--rank_order needs --pp, --tp or --cp, by which several workers hold one replica of the model");
 }
 
 absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& strategy, int workers) {
@@ -284,11 +277,10 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
                                        wrong));
   PSRING_RETURN_IF_ERROR(CheckRankOrder(o.rank_order, ReplicaRanks(o) > 1));
   if (o.cp == 1 && o.context_parallel != standard.context_parallel) {
-    return absl::InvalidArgumentError(Tr("--context_parallel needs --cp, the ranks that divide a sequence"));
+    return InvalidTr("--context_parallel needs --cp, the ranks that divide a sequence");
   }
   if (o.sequence_parallel && o.tp == 1) {
-    return absl::InvalidArgumentError(
-        Tr("--sequence_parallel needs --tp, the number of workers that divide matrices and tokens"));
+    return InvalidTr("--sequence_parallel needs --tp, the number of workers that divide matrices and tokens");
   }
   if (o.tp > 1) PSRING_RETURN_IF_ERROR(CheckTensorFlags(o, strategy));
   if (o.cp > 1) PSRING_RETURN_IF_ERROR(CheckSequenceFlags(o, strategy));
@@ -297,39 +289,38 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
   PSRING_RETURN_IF_ERROR(ParseCuts(o.cuts, o.pp * program.chunks).status());
   PSRING_RETURN_IF_ERROR(CheckWithoutFlush(o, strategy));
   if (o.recompute && program.row.divides_backward) {
-    return absl::InvalidArgumentError(
-        Tr("--recompute and --program $0 exclude each other: its weight gradients follow later and need all "
-           "activations; omit --recompute, or use 1f1b",
-           o.program));
+    return InvalidTr(
+        "--recompute and --program $0 exclude each other: its weight gradients follow later and need all "
+        "activations; omit --recompute, or use 1f1b",
+        o.program);
   }
   if (strategy.replicates || (strategy.uses_servers && !TakesEveryStep(strategy))) {
-    return absl::InvalidArgumentError(
-        Tr("--pp does not support --strategy $0; use an all-reduce strategy such as ring, or ps-sync, "
-           "ps-ssp:K or ps-async",
-           strategy.name));
+    return InvalidTr(
+        "--pp does not support --strategy $0; use an all-reduce strategy such as ring, or ps-sync, "
+        "ps-ssp:K or ps-async",
+        strategy.name);
   }
   if (strategy.asynchronous() && IsTransformer(o) && workers > ReplicaRanks(o)) {
-    return absl::InvalidArgumentError(
-        Tr("--pp does not support --strategy $0 for $1: its first and last stages share a tensor, and their "
-           "servers would add the replicas' gradients to it in different orders; use ps-sync",
-           strategy.name, o.model));
+    return InvalidTr(
+        "--pp does not support --strategy $0 for $1: its first and last stages share a tensor, and their "
+        "servers would add the replicas' gradients to it in different orders; use ps-sync",
+        strategy.name, o.model);
   }
   const std::string& backend = o.backend.empty() ? strategy.backend : o.backend;
   if (backend == "mpi" && strategy.algorithm != "default") {
-    return absl::InvalidArgumentError(Tr(
+    return InvalidTr(
         "--pp with --backend mpi and --strategy $0: MPI's all-reduce with a chosen algorithm would block the "
         "messages between stages; use --strategy mpi",
-        strategy.name));
+        strategy.name);
   }
   if (HasTables(o)) {
-    return absl::InvalidArgumentError(
-        Tr("--pp does not support the tables of $0; omit it, or use another --model", o.model));
+    return InvalidTr("--pp does not support the tables of $0; omit it, or use another --model", o.model);
   }
   if (int64_t{o.pp} * program.chunks * o.micro_batches > kMaxStagePasses) {
-    return absl::InvalidArgumentError(Tr(
+    return InvalidTr(
         "--pp $0 with --program $1 and --micro_batches $2: a step has at most $3 forward passes of stages; "
         "use fewer micro-batches",
-        o.pp, o.program, o.micro_batches, kMaxStagePasses));
+        o.pp, o.program, o.micro_batches, kMaxStagePasses);
   }
   return CheckReplicas(o, strategy, workers);
 }
@@ -338,9 +329,9 @@ namespace {
 
 absl::Status CheckDpShard(const TrainingOptions& o, const StrategyRow& strategy, int replicas) {
   if (!strategy.shards_updates || o.clock == "virtual") {
-    return absl::InvalidArgumentError(
-        Tr("--dp_shard is for zero1, zero2 and fsdp; omit it for $0",
-           strategy.shards_updates ? "--clock virtual" : absl::StrCat("--strategy ", strategy.name)));
+    return InvalidTr(
+        "--dp_shard is for zero1, zero2 and fsdp; omit it for $0",
+        strategy.shards_updates ? "--clock virtual" : absl::StrCat("--strategy ", strategy.name));
   }
   if (replicas > 1 && replicas % o.dp_shard == 0) return absl::OkStatus();
   std::vector<int> possible;
@@ -348,13 +339,13 @@ absl::Status CheckDpShard(const TrainingOptions& o, const StrategyRow& strategy,
     if (replicas % ranks == 0) possible.push_back(ranks);
   }
   if (possible.empty()) {
-    return absl::InvalidArgumentError(
-        Tr("--dp_shard $0 needs several replicas of the model; use more "
-           "--workers, or omit it",
-           o.dp_shard));
+    return InvalidTr(
+        "--dp_shard $0 needs several replicas of the model; use more "
+        "--workers, or omit it",
+        o.dp_shard);
   }
-  return absl::InvalidArgumentError(Tr("--dp_shard $0 does not divide $1 replicas; use --dp_shard $2",
-                                       o.dp_shard, replicas, absl::StrJoin(possible, Tr(" or "))));
+  return InvalidTr("--dp_shard $0 does not divide $1 replicas; use --dp_shard $2", o.dp_shard, replicas,
+                   absl::StrJoin(possible, Tr(" or ")));
 }
 
 }  // namespace
@@ -366,8 +357,7 @@ absl::Status CheckShardFlags(const TrainingOptions& o, const StrategyRow& strate
                                         {o.clock == "virtual", "--clock virtual"}};
   const GivenFlag* const flag = FirstGiven(wrong);
   if (!strategy.shards_gradients || flag == nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      Tr("--strategy $0 does not support $1; omit it", strategy.name, flag->name));
+  return InvalidTr("--strategy $0 does not support $1; omit it", strategy.name, flag->name);
 }
 
 }  // namespace psring

@@ -6,7 +6,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
+#include "common/base/errors.h"
 #include "common/text/suggestions.h"
 #include "common/text/translate.h"
 
@@ -202,13 +202,12 @@ absl::StatusOr<NamedProgram> FindStepProgram(const std::string& name, const Prog
     NamedProgram program{row};
     if (!row.takes_chunks) {
       if (name == base) return program;
-      return absl::InvalidArgumentError(absl::StrCat("program '", name, "': ", base, " takes no number"));
+      return InvalidArgument("program '", name, "': ", base, " takes no number");
     }
     if (name == base || !absl::SimpleAtoi(name.substr(base.size() + 1), &program.chunks) ||
         program.chunks < 1 || program.chunks > kMaxChunks) {
-      return absl::InvalidArgumentError(absl::StrCat("program '", name, "': ", known.back(),
-                                                     " needs a whole number from 1 to ", kMaxChunks,
-                                                     " (V: stages per rank), as in ", base, ":2"));
+      return InvalidArgument("program '", name, "': ", known.back(), " needs a whole number from 1 to ",
+                             kMaxChunks, " (V: stages per rank), as in ", base, ":2");
     }
     return program;
   }
@@ -219,16 +218,14 @@ absl::StatusOr<StepProgram> MakeStepProgram(const NamedProgram& program, int ran
   constexpr int64_t kMaxActions = int64_t{1} << 26;
   const char* const name = program.row.name;
   if (ranks < 1 || micro_batches < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("program ", name, " needs at least 1 rank and 1 micro-batch"));
+    return InvalidArgument("program ", name, " needs at least 1 rank and 1 micro-batch");
   }
   if (program.row.one_rank && ranks > 1) {
-    return absl::InvalidArgumentError(absl::StrCat("program ", name, " is for 1 rank, not ", ranks));
+    return InvalidArgument("program ", name, " is for 1 rank, not ", ranks);
   }
   if (int64_t{3} * program.chunks * ranks > kMaxActions / micro_batches) {
-    return absl::InvalidArgumentError(absl::StrCat("program ", name, " with ", ranks, " ranks and ",
-                                                   micro_batches, " micro-batches has more than ",
-                                                   kMaxActions, " actions"));
+    return InvalidArgument("program ", name, " with ", ranks, " ranks and ", micro_batches,
+                           " micro-batches has more than ", kMaxActions, " actions");
   }
   return program.row.make(ranks, program.chunks, micro_batches);
 }

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "trainer/programs/check_program.h"
 
 namespace psring {
@@ -326,7 +327,7 @@ class Runner {
       if (at == node) break;
       if (named == kMaxNamed) text += " ...";
     }
-    return absl::InvalidArgumentError(absl::StrCat("program ", program_.name, ": ", text));
+    return InvalidArgument("program ", program_.name, ": ", text);
   }
 
   const StepProgram& program_;

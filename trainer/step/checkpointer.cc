@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/text/translate.h"
 
 namespace psring {
@@ -242,8 +243,7 @@ absl::Status Checkpointer::SaveIfDue(int64_t before) {
   const Moment end{.name = kEnd, .step = done, .next = next, .stops = true};
   if (worker_.rank == 0) {
     if (saved_step_ != done) PSRING_RETURN_IF_ERROR(SaveCheckpoint(end));
-    return absl::CancelledError(
-        absl::StrCat("stopped by a signal after writing a checkpoint of step ", done));
+    return Cancelled("stopped by a signal after writing a checkpoint of step ", done);
   }
   // The other ranks of a synchronous strategy end after rank 0, whose step needs them.
   if (!parts_.plan.pauses_updates) return absl::OkStatus();
@@ -260,9 +260,8 @@ absl::Status Checkpointer::StopTogether(const Moment& end, bool saves) {
     PSRING_RETURN_IF_ERROR(SaveOrSend(end));
     (void)worker_.barrier();  // a rank that ends earlier does not matter any more
   }
-  return absl::CancelledError(absl::StrCat(parts_.is_first_rank ? "" : "rank 0 was ",
-                                           "stopped by a signal after writing a checkpoint of step ",
-                                           end.step));
+  return Cancelled(parts_.is_first_rank ? "" : "rank 0 was ",
+                   "stopped by a signal after writing a checkpoint of step ", end.step);
 }
 
 // After the last step of all workers.

@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/programs/lower_program.h"
 #include "trainer/programs/walk_program.h"
+#include "trainer/step/evaluation.h"
 #include "trainer/tables/touched_rows.h"
 
 namespace psring {
@@ -163,36 +164,26 @@ absl::Status Executor::FinishMessages(ReplicaExchange& replica) {
 
 absl::Status Executor::Evaluate(const Dataset& data, int batch, Span weights, TouchedRows* rows,
                                 bool computes, const std::function<void(int64_t)>& on_batches) {
-  slots_[0].memory.ClearScore(parts_.compute);
   if (passes_.gathers()) {
     parts_.strategy.units->ForgetWeights();
     PSRING_RETURN_IF_ERROR(parts_.compute.Synchronize());  // which may copy the shards
     weights = parts_.weights;
   }
-  const std::vector<std::vector<int64_t>> all = EvaluationBatches(data.count(), batch, /*rank=*/0, 1);
   const size_t at_once = static_cast<size_t>(plans_.evaluated);
-  int64_t samples = 0;
-  for (size_t first = 0; first < all.size(); first += at_once) {
-    std::vector<std::vector<int64_t>> batches(at_once);  // the last ones may be empty
-    if (computes) {
-      std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(first), std::min(at_once, all.size() - first),
-                  batches.begin());
-    }
+  const std::vector<std::vector<int64_t>> empty(at_once);
+  const auto run = [&](const std::vector<std::vector<int64_t>>& batches, size_t first) -> absl::Status {
     const Pass pass{
         .plan = plans_.evaluation,
         .data = data,
-        .batches = batches,
+        .batches = computes ? batches : empty,
         .state = {.weights = weights, .buffers = parts_.buffers, .mode = PassMode::kEvaluation, .rows = rows},
         .first_batch = first};
     Begin(pass);
     PSRING_RETURN_IF_ERROR(Enqueue(pass, 0, pass.plan.nodes.size(), reduce_));
     PSRING_RETURN_IF_ERROR(parts_.compute.Synchronize());
-    if (is_pipeline()) PSRING_RETURN_IF_ERROR(parts_.messages->Finish());
-    for (const std::vector<int64_t>& done : batches) samples += static_cast<int64_t>(done.size());
-    on_batches(samples * data.spec().labels);
-  }
-  slots_[0].memory.DownloadScore(parts_.compute);
-  return parts_.compute.Synchronize();
+    return is_pipeline() ? parts_.messages->Finish() : absl::OkStatus();
+  };
+  return EvaluateBatches(data, batch, at_once, slots_[0].memory, parts_.compute, run, on_batches);
 }
 
 // The one loop over a program's nodes. `reduce`: takes the unit of each reduction.
@@ -289,7 +280,7 @@ absl::Status Executor::Do(const PlannedNode& node, const Pass& pass, const Recor
     case StepKind::kReshard:
       return absl::OkStatus();
     default:
-      return absl::UnimplementedError(absl::StrCat("no execution of ", ToText(action)));
+      return Unimplemented("no execution of ", ToText(action));
   }
 }
 

@@ -18,7 +18,7 @@ absl::Status ReplicaPart::TakeSegment(const ModelRow& row) {
   sequence_axis_.emplace(*worker_.sequence);
   segment_ = {.rank = group.rank(),
               .ranks = group.size(),
-              .kind = ParseContextParallel(options_.context_parallel),
+              .kind = ContextParallelOf(options_.context_parallel).kind,
               .axis = &*sequence_axis_};
   PSRING_ASSIGN_OR_RETURN(segments_, ReplicaExchange::Create(group, worker_.device));
   const std::vector<ReadyRange> positions = segment_.Positions(row.size.context);

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/io/hash.h"
 #include "trainer/step/training.h"
 
@@ -12,7 +12,7 @@ namespace psring {
 namespace {
 
 absl::Status AtStep(int64_t step, const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrCat("step ", step, ": ", status.message()));
+  return Prefixed(status, "step ", step, ": ");
 }
 
 }  // namespace

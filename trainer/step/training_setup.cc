@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/device_factory/make_ops.h"
 #include "common/text/translate.h"
 #include "trainer/memory/layout_memory.h"
@@ -67,10 +67,10 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   t.MakeCheckpointer();
   PSRING_ASSIGN_OR_RETURN(t.delay_, ComputeDelay::Create(options, worker.rank, MonotonicNanos));
   if (t.delay_->active() && worker.device.name() != "cpu") {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "--straggler and --jitter_ms need --device cpu, where a call returns after its computing; "
         "this device is ",
-        worker.device.name()));
+        worker.device.name());
   }
   PSRING_RETURN_IF_ERROR(t.MakeExecutor(max_batch));
   return training;
@@ -124,9 +124,9 @@ absl::Status Training::MakeReplicas(const ModelRow& row, Precision precision, in
   const SampleSpec& samples = worker_.data.train.spec();
   Device& device = worker_.device;
   if (device.name() != "cpu") {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "--strategy data-parallel needs --device cpu, where replicas are threads; this device is ",
-        device.name()));
+        device.name());
   }
   const DataParallelOptions options{.replicas = options_.replicas,
                                     .max_batch = max_batch,

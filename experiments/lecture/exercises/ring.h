@@ -1,6 +1,7 @@
 // The interface of the exercise `ring`; README.md explains it.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 // What one rank does in one round: it sends one chunk and receives another, at the same time.

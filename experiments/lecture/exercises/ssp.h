@@ -1,6 +1,7 @@
 // The interface of the exercise `ssp`; README.md explains it.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 // What the server knows, by worker.

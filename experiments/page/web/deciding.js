@@ -32,7 +32,7 @@ function rowsOf(run) {
   const rows = (run.summary || []).filter((row) => row.figures && isNumber(row.figures.workers)).map((row) => ({
     ...row.figures, has_tables: row.has_tables === true, plain: plainName(row.figures), basis_of: row.basis || {}, rounds: row.rounds || {},
     intervals: row.intervals || {}, accuracy: row.accuracy, each: (row.workers || {}).figures, memory: mostMemory((row.memory || {}).measured), links: row.links,
-    pushes: (row.staleness_histogram || {}).pushes}));
+    pushes: (row.staleness_histogram || {}).pushes, buckets: numbersOf((row.buckets || {}).bytes)}));
   const alike = (row, other) => ['plain', 'workers', 'servers'].every((key) => row[key] === other[key]);
   const mixed = rows.some((row) => row.basis === 'simulated') && rows.some((row) => row.basis !== 'simulated');
   return rows.map((row) => {

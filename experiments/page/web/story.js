@@ -51,7 +51,7 @@ function drawLinks(parent, run) {
   const own = d3.max(rowsOf(run).filter((row) => row.workers > 1 && row.workers <= most), (row) => row.workers);
   const workers = Math.max(4, own || 0);  // with 2 the schemes hardly differ
   const links = linksOf(DATA.theory, workers), left = 10;
-  const linesOf = (link, width) => wrapped(t('links_row', t(`link_${link.scheme}`), brief(link.gradients)), width - left);
+  const linesOf = (link, width) => wrapped(t('links_row', t(`link_${link.scheme}`), brief(link.gradients), brief(link.times)), width - left);
   const heightOf = (link, width) => 26 + LINE * linesOf(link, width).length;
   figure(parent, {id: 'links', wide: true, title: t('links_title', workers), height: (width) => 8 + d3.sum(links, (link) => heightOf(link, width)),
     note: t('links_note', captionOf(run)),
@@ -127,6 +127,9 @@ function reasonOf(run, row) {
   return `${little} ${why}${waits}`;
 }
 
+// The first and the last sizes in MB.
+const sizesText = (sizes) => (sizes.length > 6 ? [...sizes.slice(0, 5).map(megabytes), '…', megabytes(sizes[sizes.length - 1])] : sizes.map(megabytes)).join(t('comma'));
+
 // Whether a reader sees hidden and exposed communication in the row.
 function showsOverlap(row) {
   const {all, hidden} = communicationOf(row);
@@ -135,9 +138,11 @@ function showsOverlap(row) {
 
 function drawOverlap(parent, run) {
   askQuestions(parent, run, 'exposed', 'hidden', 'efficiency');
-  paragraphs(parent, 'overlap_buckets', 'overlap_sum');
+  paragraphs(parent, 'overlap_buckets');
   const rows = rowsOf(run).filter((row) => communicates(row) && communicationOf(row).all > 0);
-  const telling = [...rows.filter(isRing), ...rows].find(showsOverlap);
+  const telling = [...rows.filter(isRing), ...rows].find(showsOverlap), cut = [telling, ...rows].find((row) => row && row.buckets.length);
+  if (cut) parent.append(here('here_sizes', [[cut, 'bucket_mb']], rowName(cut), cut.buckets.length, sizesText(cut.buckets)));
+  paragraphs(parent, 'overlap_sum');
   const sum = (key, of, row, facts) => {
     const {all, hidden, exposed, waiting} = communicationOf(row);
     parent.append(here(key, facts.map((column) => [row, column]), rowName(row), ...[all, hidden, exposed, waiting].map(brief), reasonOf(of, row)));
@@ -149,7 +154,7 @@ function drawOverlap(parent, run) {
       return [rowHead(rowName(row)), ...[all, hidden, exposed, waiting, row.step_ms, row.step_ms + hidden].map(brief),
           make('td', {class: 'col_note'}, reasonOf(run, row))];
     })));
-    sum('here_overlap', run, telling || rows[rows.length - 1], ['comm_busy_ms', 'exposed_comm_ms', 'wait_ms', 'step_ms']);
+    sum('here_overlap', run, telling || rows.find(isRing) || rows[rows.length - 1], ['comm_busy_ms', 'exposed_comm_ms', 'wait_ms', 'step_ms']);
   }
   const recorded = !telling && !run.one_launch && !hasPipeline(run) && rowsOf(EXAMPLE)[0];
   if (recorded) sum('here_example', EXAMPLE, recorded, []);
@@ -183,18 +188,30 @@ function leadReason({row, waiting}) {
   return t(slowest > STRAGGLES * mean ? 'lead_stragglers' : 'lead_even', brief(slowest), brief(mean), rowName(waiting));
 }
 
+// The queue of an asynchronous row's workers before its dedicated servers, without overlap (derived): c and e are a worker's own
+// computing and exchange, s is for how long a push occupies the servers' links: of a pipelined synchronous exchange, 1/N.
+function sayQueue(parent, run, row) {
+  const c = row.compute_ms / 1e3, e = row.predicted_comm_ms / 1e3;
+  const s = (n) => serverGradients({...row, ps_schedule: 'pipelined', workers: n}) / n * 4 * row.parameters / runWires(run).bandwidth;
+  if (row.placement !== 'dedicated' || row.basis !== 'measured' || row.has_tables || !(c > 0 && e > 0 && s(64) > 0)) return;
+  parent.append(here('here_queue', ['compute_ms', 'predicted_comm_ms', 'samples_per_s'].map((column) => [row, column]),
+      ...[c, e, s(64)].map(secondsText), ...[4, 64].map((n) => brief(Math.min(n / (c + e), 1 / s(n)))), brief((c + e) / s(64)),
+      secondsText(Math.max(0, 64 * s(64) - c - e)), row.workers, brief(row.samples_per_s / row.batch_per_worker)));
+}
+
 // "momentum, lr 0.05".
 const ruleOf = (row) => (row.optimizer ? `${row.optimizer}, lr ${row.lr}` : '');
 
 function drawAsynchronous(parent, run) {
   askQuestions(parent, run, 'staleness', 'speedup');
-  paragraphs(parent, 'async_gain', 'async_price', 'async_so');
+  paragraphs(parent, 'async_gain', 'async_queue', 'async_price', 'async_so');
   const pair = asynchronousPair(run);
   if (pair) {
     const {row, waiting} = pair;
     parent.append(here('here_async', [[row, 'samples_per_s'], [waiting, 'samples_per_s'], [row, 'staleness_mean']], row.workers,
         withThousands(row.samples_per_s), withThousands(waiting.samples_per_s), isNumber(row.staleness_mean) ? row.staleness_mean.toFixed(2) : '?',
         row.workers - 1, leadReason(pair)));
+    sayQueue(parent, run, row);
     const parts = [row.compute_ms, waiting.compute_ms, moving(row), moving(waiting), waiting.wait_ms];
     if (parts.every(isNumber) && !isUneven(row)) parent.append(make('p', {}, t('lead_parts', ...parts.map(brief))));
   }

@@ -153,7 +153,6 @@ const TEXTS = {
   time_now: '{0} of {1} ms',
   finished: 'done: every rank has the complete sum',
   theory_intro: 'Time of one exchange of the entire gradient by psring\'s cost models (derived). Marks are this run\'s rows. Move the sliders.',
-  theory_more: 'For more workers than this run has, move "{0}" to {1}.',
   bandwidth: 'bandwidth B',
   latency: 'latency a',
   gradient: 'gradient M',

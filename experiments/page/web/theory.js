@@ -39,11 +39,10 @@ function drawTheory(parent, run) {
   drawFactors(parent, run);
   const mostValues = [4, 8, 16, 32, 64], places = Object.keys(theoryData.server);
   if (!mostValues.includes(wish.most)) wish.most = mostValues.find((v) => v >= wish.most) || 64;
-  const last = mostValues[mostValues.length - 1], more = rowsOf(run).every((row) => row.workers < last);
-  parent.append(make('p', {}, [t('theory_intro'), more ? t('theory_more', t('most_workers'), last) : ''].join(' ').trim()));
+  paragraphs(parent, 'theory_intro');
   if (rowsOf(run).some((row) => row.has_tables)) parent.append(make('p', {class: 'note'}, t('map_tables')));
   const served = rowsOf(run).filter((row) => row.plain === 'ps-sync' && row.ps_schedule === 'pipelined' && row.predicted_comm_ms > 0 && row.workers > 1 && !row.has_tables);
-  const buckets = served.length ? unique(((launchOf(run, served[0]) || {}).spans || []).filter((span) => span[1] === 'communication').map((span) => span[2])).length : 0;
+  const buckets = served.length ? served[0].buckets.length : 0;
   if (buckets > 0 && buckets < 4) parent.append(here('here_buckets', served.map((row) => [row, 'predicted_comm_ms']), buckets,
       served.map((row) => `${rowName(row)}: ${brief(row.predicted_comm_ms)} ms`).join(t('semicolon'))));
   parent.append(make('div', {class: 'controls', id: 'theory-controls'},

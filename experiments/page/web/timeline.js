@@ -70,7 +70,7 @@ const launchOf = (run, row) => launchesOf(run).find((l) => l.workers === row.wor
 
 // Two workers of a run of experiments/lecture/lecture.toml on two cores, 2026-11-28: the figures of its ring x 2 and one step of
 // the trace, as its page has them. A ring that hides half of its communication, for the pages of runs without such a row.
-const EXAMPLE = {"run_id":"lecture.toml","summary":[{"figures":{"strategy":"ring","workers":2,"servers":0,"basis":"measured","step_ms":265.1495,"compute_ms":168.2016,"comm_busy_ms":210.0879,"exposed_comm_ms":96.9461,"wait_ms":7.3014}}],
+const EXAMPLE = {"run_id":"lecture.toml","summary":[{"figures":{"strategy":"ring","workers":2,"servers":0,"basis":"measured","step_ms":265.1495,"compute_ms":168.2016,"comm_busy_ms":210.0879,"exposed_comm_ms":96.9461,"wait_ms":7.3014},"buckets":{"bytes":[4724288,75264]}}],
     "trace":{"most_spans":1500,"launches":[{"name":"ring x 2","algorithm":"ring","workers":2,"ms":282.9232,
     "spans":[[0,"forward",-1,0,39.8879],[0,"backward",-1,39.8879,110.9825],[0,"communication",0,48.5438,230.5859],[0,"exposed",-1,150.8704,132.0383],[0,"optimizer",0,279.1301,0.8218],[0,"communication",1,279.9531,2.9577],[0,"optimizer",1,282.911,0.0123],[1,"forward",-1,0.0911,71.2004],[1,"backward",-1,71.2915,111.4741],[1,"communication",0,80.6786,190.2231],[1,"exposed",-1,182.7656,99.375],[1,"optimizer",0,270.9021,0.8436],[1,"communication",1,271.7473,10.3951],[1,"optimizer",1,282.1429,0.0119]],
     "arrows":[[0,1,0,48.5438,270.9018],[1,0,0,80.6786,279.1297],[0,1,1,279.9531,282.1425],[1,0,1,271.7473,282.9108]],"arrows_left_out":0}]}};
@@ -100,6 +100,7 @@ function drawTimeline(parent, run, redraw, first) {
   const longest = Math.max(launch.ms, simulated ? simulated.ms : 0);
   const kinds = ACTIONS.filter((row) => spans.some((span) => actionRow(span.action) === row));
   const buckets = unique(spans.filter((s) => s.name === 'communication').map((s) => s.bucket)).sort(d3.ascending);
+  const sizes = (rowsOf(of).find((row) => launchOf(of, row) === launch) || {}).buckets || [];
   const arrows = arrowsOf(launch, spans);
   const names = launches.map(nameOf), controls = make('div', {class: 'controls'}, labelled(t('launch'),
       choice('launch', names, nameOf(launch), names, (picked) => { timelineChoice.launch = picked; redraw('launch'); })));
@@ -127,7 +128,7 @@ function drawTimeline(parent, run, redraw, first) {
     legend: [...['forward', 'backward', 'optimizer'].map((name) => ({label: t(name), colour: spanColour(name), block: true})),
       ...kinds.filter(([, , , text]) => !SPAN_COLOURS[text]).map(([, colour, , text]) => ({label: t(text), colour, block: true})),
       ...(spans.some((span) => span.name === 'bubble') ? [{label: t('bubble'), colour: spanColour('bubble'), block: true}] : []),
-      ...buckets.slice(0, 8).map((bucket) => ({label: `${t('communication')} ${bucket}`,
+      ...buckets.slice(0, 8).map((bucket) => ({label: `${t('communication')} ${bucket}${sizes[bucket] ? ` (${bytesText(sizes[bucket])})` : ''}`,
           colour: spanColour('communication', bucket), block: true})),
       {label: t('exposed_lane'), colour: spanColour('exposed'), block: true}],
     draw: (svg, width, height) => {

@@ -37,6 +37,7 @@ const rowHead = (text) => make('th', {scope: 'row'}, text);
 const unique = (list) => [...new Set(list)];
 
 const isNumber = (value) => typeof value === 'number' && isFinite(value);
+const numbersOf = (list) => (Array.isArray(list) ? list.filter(isNumber) : []);
 
 // A CSV field as a number; null if empty.
 const numberOf = (text) => (text === undefined || text === null || text === '' || !isFinite(+text) ? null : +text);

@@ -1,14 +1,10 @@
 // The glossary and PyTorch's terms.
 
-// PyTorch's names and psring's.
+// PyTorch's names and psring's; trainer/pytorch.md has all.
 const PYTORCH = [
   ['DistributedDataParallel', '--strategy ring', 'p_ddp'], ['DataParallel', '--strategy data-parallel', 'p_dp'],
-      ['torch.distributed.rpc', '--strategy ps-sync, ps-async', 'p_rpc'],
-  ['init_process_group(backend)', '--strategy gloo, nccl, mpi', 'p_backend'], ['world_size', '--workers', 'p_world'],
-      ['bucket_cap_mb', '--bucket_mb', 'p_bucket'],
-  ['torch.distributed.pipelining', '--pp P, --program', 'p_pipelining'], ['no_sync()', '--micro_batches K', 'p_no_sync'], ['bf16_compress_hook', '--wire bfloat16', 'p_wire'],
-      ['dist.all_reduce(tensor)', 'psring bench', 'p_all_reduce'],
-  ['get_ddp_logging_data()', 'ddp.jsonl', 'p_logging'], ['optimizer.step()', 'step', 'p_step'],
+  ['torch.distributed.rpc', '--strategy ps-sync, ps-async', 'p_rpc'], ['init_process_group(backend)', '--strategy gloo, nccl, mpi', 'p_backend'],
+  ['bucket_cap_mb', '--bucket_mb', 'p_bucket'], ['torch.distributed.pipelining', '--pp P, --program', 'p_pipelining'], ['no_sync()', '--micro_batches K', 'p_no_sync'],
 ];
 
 // Terms that only the page of a run with a pipeline explains.

@@ -176,6 +176,29 @@ Coverage CoverageOf(const Situation& situation, const PublishedSystem* left_out)
   return all;
 }
 
+// What of the devices, the links and the number of machines is not in `covered`.
+std::vector<std::string> DifferencesOfMachines(const std::string& device, const Cluster& cluster,
+                                               int machines, const Coverage& covered) {
+  constexpr double kSameRate = 1.25;
+  std::vector<std::string> list;
+  const int generation = GenerationOf(device);
+  const std::string gpu = generation < 0 ? "" : kGenerations[generation];
+  if (std::ranges::find(covered.gpus, gpu) == covered.gpus.end()) {
+    list.push_back(Tr("$0 (calibrated on $1)",
+                      generation < 0 ? Tr("a device of no known GPU generation") : gpu,
+                      absl::StrJoin(covered.gpus, ", ")));
+  }
+  const double rate = RateOf(cluster);
+  if (rate > kSameRate * covered.most_rate || rate < covered.least_rate / kSameRate) {
+    list.push_back(Tr("machines with $0 (calibrated from $1 to $2)", BitRateText(8 * rate),
+                      BitRateText(8 * covered.least_rate), BitRateText(8 * covered.most_rate)));
+  }
+  if (machines > covered.machines) {
+    list.push_back(Tr("$0 machines (calibrated up to $1)", machines, covered.machines));
+  }
+  return list;
+}
+
 void AddDifferencesOfServers(const Situation& situation, const Coverage& covered, int machines,
                              std::vector<std::string>& list) {
   const StrategyRow& strategy = situation.point.strategy;
@@ -282,23 +305,9 @@ Interval RatiosOf(const std::vector<double>& logs, double error) {
 }
 
 std::vector<std::string> Differences(const Situation& situation, const PublishedSystem* left_out) {
-  constexpr double kSameRate = 1.25;
   const Coverage covered = CoverageOf(situation, left_out);
-  std::vector<std::string> list;
-  const int generation = GenerationOf(situation.gpu);
-  const std::string gpu = generation < 0 ? "" : kGenerations[generation];
-  if (std::ranges::find(covered.gpus, gpu) == covered.gpus.end()) {
-    list.push_back(Tr("$0 (calibrated on $1)",
-                      generation < 0 ? Tr("a device of no known GPU generation") : gpu,
-                      absl::StrJoin(covered.gpus, ", ")));
-  }
-  const double rate = RateOf(situation.cluster);
-  if (rate > kSameRate * covered.most_rate || rate < covered.least_rate / kSameRate)
-    list.push_back(Tr("machines with $0 (calibrated from $1 to $2)", BitRateText(8 * rate),
-                      BitRateText(8 * covered.least_rate), BitRateText(8 * covered.most_rate)));
   const int machines = ShapeOf(situation.cluster, situation.point.workers).nodes;
-  if (machines > covered.machines)
-    list.push_back(Tr("$0 machines (calibrated up to $1)", machines, covered.machines));
+  std::vector<std::string> list = DifferencesOfMachines(situation.gpu, situation.cluster, machines, covered);
   const StrategyRow& strategy = situation.point.strategy;
   if (strategy.uses_group && strategy.algorithm != "ring")
     list.push_back(Tr("$0 (calibrated on a ring)", strategy.name));
@@ -308,33 +317,15 @@ std::vector<std::string> Differences(const Situation& situation, const Published
 }
 
 std::vector<std::string> LayoutDifferences(const std::string& gpu, const Cluster& cluster, int workers) {
-  constexpr double kSameRate = 1.25;
-  const std::vector<std::string> known = {"A100", "H100"};
-  double least = INFINITY, most = 0;
-  int machines = 0;
+  Coverage covered{.gpus = {"A100", "H100"}};
   for (const PublishedTraining& training : PublishedTrainings()) {
-    least = std::min(least, RateOf(training.cluster));
-    most = std::max(most, RateOf(training.cluster));
+    covered.least_rate = std::min(covered.least_rate, RateOf(training.cluster));
+    covered.most_rate = std::max(covered.most_rate, RateOf(training.cluster));
     for (const PublishedLayout& row : training.rows) {
-      machines = std::max(machines, ShapeOf(training.cluster, row.workers).nodes);
+      covered.machines = std::max(covered.machines, ShapeOf(training.cluster, row.workers).nodes);
     }
   }
-  std::vector<std::string> list;
-  const int generation = GenerationOf(gpu);
-  const std::string name = generation < 0 ? "" : kGenerations[generation];
-  if (std::ranges::find(known, name) == known.end()) {
-    list.push_back(Tr("$0 (calibrated on $1)",
-                      generation < 0 ? Tr("a device of no known GPU generation") : name,
-                      absl::StrJoin(known, ", ")));
-  }
-  const double rate = RateOf(cluster);
-  if (rate > kSameRate * most || rate < least / kSameRate) {
-    list.push_back(Tr("machines with $0 (calibrated from $1 to $2)", BitRateText(8 * rate),
-                      BitRateText(8 * least), BitRateText(8 * most)));
-  }
-  const int nodes = ShapeOf(cluster, workers).nodes;
-  if (nodes > machines) list.push_back(Tr("$0 machines (calibrated up to $1)", nodes, machines));
-  return list;
+  return DifferencesOfMachines(gpu, cluster, ShapeOf(cluster, workers).nodes, covered);
 }
 
 double ModelError(size_t differences, double factor) {

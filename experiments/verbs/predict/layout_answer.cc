@@ -285,18 +285,7 @@ absl::StatusOr<LayoutsReport> ReportOfLayouts(const PredictFlags& flags, const C
       .csv = LayoutsCsv(question, found)};
 }
 
-absl::Status SearchLayouts(const PredictFlags& flags, const Interrupt& interrupt, Display& display) {
-  const int64_t begin = MonotonicNanos();
-  std::unique_ptr<RunClaim> claim;
-  if (!flags.out.empty()) {
-    PSRING_ASSIGN_OR_RETURN(claim, RunClaim::Make(flags.out, "predict", WallNow()));
-  }
-  display.Redraw("searching layouts");
-  PSRING_ASSIGN_OR_RETURN(const LayoutsReport report,
-                          ReportOfLayouts(flags, [&] { return interrupt.Check(); }));
-  display.Clear();
-  display.SayLines(report.text);
-  if (claim == nullptr) return absl::OkStatus();
+absl::StatusOr<Manifest> BeginManifest(const PredictFlags& flags) {
   PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
   Manifest manifest{.verb = "predict",
                     .command_line = flags.command_line,
@@ -304,6 +293,23 @@ absl::Status SearchLayouts(const PredictFlags& flags, const Interrupt& interrupt
                     .machine = DescribeMachine(),
                     .plan = {}};
   PSRING_ASSIGN_OR_RETURN(manifest.provenance, DescribeProvenance(binaries.all(), flags.files));
+  return manifest;
+}
+
+absl::Status SearchLayouts(const PredictFlags& flags, const Interrupt& interrupt, Display& display) {
+  const int64_t begin = MonotonicNanos();
+  std::unique_ptr<RunClaim> claim;
+  Manifest manifest;
+  if (!flags.out.empty()) {
+    PSRING_ASSIGN_OR_RETURN(claim, RunClaim::Make(flags.out, "predict", WallNow()));
+    PSRING_ASSIGN_OR_RETURN(manifest, BeginManifest(flags));
+  }
+  display.Redraw("searching layouts");
+  PSRING_ASSIGN_OR_RETURN(const LayoutsReport report,
+                          ReportOfLayouts(flags, [&] { return interrupt.Check(); }));
+  display.Clear();
+  display.SayLines(report.text);
+  if (claim == nullptr) return absl::OkStatus();
   PSRING_ASSIGN_OR_RETURN(const RunFolder folder, RunFolder::Open(*claim));
   manifest.run_id = folder.run_id();
   PSRING_RETURN_IF_ERROR(folder.Write("layouts.csv", report.csv));

@@ -67,6 +67,10 @@ absl::StatusOr<LayoutChoice> ChoiceOf(const RawPredictFlags& raw, const PredictF
 absl::Status CheckNamed(const PredictFlags& flags) {
   PSRING_ASSIGN_OR_RETURN(LayoutQuestion question, QuestionOf(flags));
   for (const Layout& layout : flags.layouts.layouts) {
+    if (layout.cp > 1 && flags.sequence_parallel) {
+      return absl::InvalidArgumentError(Tr("$0 and $1 exclude each other; omit one of them",
+                                           absl::StrCat("--layouts ", layout.name()), "--sequence_parallel"));
+    }
     question.choice.layouts = {layout};
     if (!LayoutCandidates(question).empty()) continue;
     return absl::InvalidArgumentError(
@@ -108,7 +112,7 @@ void AddLayoutFlags(CLI::App& verb, RawPredictFlags& raw) {
                   "ulysses if cp divides the heads]")
       ->group(group)
       ->option_text("KIND")
-      ->check(OneOf({"ring", "contiguous", "ulysses"}));
+      ->check(OneOf(ContextParallelNames()));
 }
 
 RawPredictFlags WithLayoutDefaults(RawPredictFlags raw) {
@@ -130,7 +134,8 @@ absl::Status UnderstandLayoutSearch(const RawPredictFlags& raw, PredictFlags& fl
     for (const auto& [given, name] : {std::pair(raw.sequence_parallel, "--sequence_parallel"),
                                       {!raw.context_parallel.empty(), "--context_parallel"},
                                       {!raw.memory.empty(), "--memory"}}) {
-      if (given) return absl::InvalidArgumentError(Tr("$0 needs --layouts auto", name));
+      if (!given) continue;
+      return absl::InvalidArgumentError(Tr("$0 needs --layouts: auto, or names such as dp4,dp2xcp2", name));
     }
     return absl::OkStatus();
   }

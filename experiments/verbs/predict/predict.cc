@@ -18,7 +18,6 @@
 #include "common/measure/trace.h"
 #include "common/text/translate.h"
 #include "experiments/engine/failure.h"
-#include "experiments/engine/programs.h"
 #include "experiments/page/page.h"
 #include "experiments/run_folder/recorded_run.h"
 #include "experiments/run_folder/run_claim.h"
@@ -106,7 +105,6 @@ class PredictionRun {
   }
 
   absl::Status Run() {
-    PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
     std::vector<std::string> names = flags_.strategies;
     PSRING_RETURN_IF_ERROR(UseCanonicalStrategies(names));
     std::vector<StrategyRow> strategies;
@@ -120,12 +118,7 @@ class PredictionRun {
     PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<RunClaim> claim,
                             RunClaim::Make(flags_.out, "predict", WallNow()));
     const int64_t begin = MonotonicNanos();
-    Manifest manifest{.verb = "predict",
-                      .command_line = flags_.command_line,
-                      .started_utc = Iso8601(WallNow()),
-                      .machine = DescribeMachine(),
-                      .plan = {}};
-    PSRING_ASSIGN_OR_RETURN(manifest.provenance, DescribeProvenance(binaries.all(), flags_.files));
+    PSRING_ASSIGN_OR_RETURN(Manifest manifest, BeginManifest(flags_));
     const std::vector<PredictCase> cases = CasesOf(strategies);
     if (cases.empty()) {
       return absl::InvalidArgumentError(

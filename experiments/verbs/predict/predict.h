@@ -22,6 +22,8 @@ class App;
 
 namespace psring {
 
+struct Manifest;
+
 struct RawPredictFlags {
   std::string workload, strategies, servers = "1", workers;  // empty: the default, which depends on `pp`
   std::string cluster, link, intra, latency, intra_latency;
@@ -76,6 +78,9 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw);
 // InvalidArgument or NotFound, with a message of one line.
 absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
                                                const std::vector<std::string>& command_line);
+
+// Of a run that begins now, without its ID. NotFound: a program of psring.
+absl::StatusOr<Manifest> BeginManifest(const PredictFlags& flags);
 
 // Predicts every case, writes the run folder and prints the report. Returns the exit code.
 int RunPredict(const PredictFlags& flags, const Interrupt& interrupt, Display& display);

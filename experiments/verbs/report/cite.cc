@@ -149,7 +149,7 @@ std::string Methods(const Json& manifest, const std::vector<const Json*>& rows) 
   text += invalid == 0 ? "All rows are valid: other programs used at most a third of the processors. "
                        : absl::StrFormat(
                              "%d of %d rows are not valid, because other programs used more than a third of "
-                             "the processors or ranks shared a GPU. ",
+                             "the processors, another psring ran or ranks shared a GPU. ",
                              invalid, rows.size());
   const std::string tried = Different(rows, "lr_tried", false);
   absl::StrAppend(&text, tried.empty() ? absl::StrCat("Learning rates: ", Different(rows, "lr", true),

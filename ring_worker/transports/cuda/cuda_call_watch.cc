@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/cuda/cuda_context.h"
 
 namespace psring {
@@ -57,8 +58,7 @@ std::string CudaCallWatch::oldest() const {
 }
 
 absl::Status CudaCallWatch::Late(const std::string& what) const {
-  return absl::DeadlineExceededError(
-      absl::StrCat(who_, what, " was not done after ", absl::FormatDuration(timeout_), "; ", cause_));
+  return DeadlineExceeded(who_, what, " was not done after ", absl::FormatDuration(timeout_), "; ", cause_);
 }
 
 void CudaCallWatch::Fail(absl::Status why) {

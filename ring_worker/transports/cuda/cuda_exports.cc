@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/cuda/cuda_context.h"
 #include "common/cuda/cuda_device.h"
 
@@ -103,8 +103,8 @@ PeerGpu::~PeerGpu() {
 
 absl::StatusOr<const std::byte*> PeerGpu::At(const RemoteMemory& memory, size_t bytes) {
   if (memory.offset > memory.bytes || bytes > memory.bytes - memory.offset || memory.region >= kMaxRegions) {
-    return absl::DataLossError(absl::StrCat("it exported ", bytes, " bytes at ", memory.offset, " of region ",
-                                            memory.region, ", which has ", memory.bytes));
+    return DataLoss("it exported ", bytes, " bytes at ", memory.offset, " of region ", memory.region,
+                    ", which has ", memory.bytes);
   }
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process
   if (same_process_) return reinterpret_cast<const std::byte*>(memory.address) + memory.offset;
@@ -124,8 +124,7 @@ absl::StatusOr<const std::byte*> PeerGpu::At(const RemoteMemory& memory, size_t 
 absl::StatusOr<cudaEvent_t> PeerGpu::EventOf(const RemoteEvent& event) {
   if (same_process_) return EventAt(event.address);
   if (event.number >= ExportedEvents::kEvents) {
-    return absl::DataLossError(
-        absl::StrCat("it named event ", event.number, " of ", ExportedEvents::kEvents));
+    return DataLoss("it named event ", event.number, " of ", ExportedEvents::kEvents);
   }
   if (events_.size() <= event.number) events_.resize(event.number + 1, nullptr);
   cudaEvent_t& opened = events_[event.number];

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/cuda/cuda_context.h"
 #include "common/cuda/cuda_device.h"
 #include "common/cuda/cuda_stream.h"
@@ -86,10 +87,8 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
   void Enqueue(Stream& stream, std::function<absl::Status()> call) override {
     CudaStream* const on_gpu = CudaStream::From(stream);
     if (on_gpu == nullptr) {
-      stream.Run([this] {
-        return absl::InvalidArgumentError(
-            absl::StrCat("rank ", rank_, ": ", info().name, " needs a GPU's stream"));
-      });
+      stream.Run(
+          [this] { return InvalidArgument("rank ", rank_, ": ", info().name, " needs a GPU's stream"); });
       return;
     }
     on_gpu->Watch(watch_);
@@ -325,9 +324,7 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
   template <typename T>
   absl::StatusOr<T> NamingPeer(int peer, absl::StatusOr<T> result) const {
     if (result.ok()) return result;
-    return absl::Status(result.status().code(),
-                        absl::StrCat("rank ", rank_, " cannot read the memory of rank ", peer, ": ",
-                                     result.status().message()));
+    return Prefixed(result.status(), "rank ", rank_, " cannot read the memory of rank ", peer, ": ");
   }
 
   // After this the stream may write to the memory: it first waits until the peers that may read it have done

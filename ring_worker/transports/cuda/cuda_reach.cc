@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/cuda/cuda_context.h"
 #include "common/cuda/cuda_device.h"
 #include "common/cuda/cuda_stream.h"
@@ -49,7 +50,7 @@ absl::StatusOr<Card> ParseCard(int rank, const std::string& text) {
   Card card;
   if (words.size() != 7 || !absl::SimpleAtoi(words[3], &card.gpu) ||
       !absl::SimpleAtoi(words[6], &card.address)) {
-    return absl::InternalError(absl::StrCat("rank ", rank, " describes its GPU as: ", text));
+    return Internal("rank ", rank, " describes its GPU as: ", text);
   }
   card.kernel = words[0];
   card.process = words[1];
@@ -106,8 +107,7 @@ absl::Status ReachThread(Device& device, int rank, const Card& peer) {
   int can = 0;
   PSRING_RETURN_IF_ERROR(CudaStatus("cudaDeviceCanAccessPeer", cudaDeviceCanAccessPeer(&can, gpu, peer.gpu)));
   if (can == 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("cuda:", gpu, " has no peer access to cuda:", peer.gpu));
+    return FailedPrecondition("cuda:", gpu, " has no peer access to cuda:", peer.gpu);
   }
   PSRING_RETURN_IF_ERROR(CudaStatus("cudaSetDevice", cudaSetDevice(gpu)));
   const cudaError_t enabled = cudaDeviceEnablePeerAccess(peer.gpu, 0);

@@ -277,6 +277,15 @@ TEST(TrainingOptionsOf, RejectsOtherArgumentsInOneLine) {
   }
 }
 
+TEST(ContextParallel, EachRowIsFoundByItsKindAndByItsName) {
+  for (const ContextParallelRow& row : kContextParallelRows) {
+    EXPECT_EQ(&ContextParallelOf(row.kind), &row) << row.name;
+    EXPECT_EQ(&ContextParallelOf(row.name), &row);
+    EXPECT_TRUE(TrainingOptionsOf({absl::StrCat("--context_parallel=", row.name)}).ok()) << row.name;
+  }
+  EXPECT_EQ(ContextParallelOf(TrainingOptions().context_parallel).kind, ContextParallel::kRing);
+}
+
 TEST(TrainingFlags, AreAllInTheTableOfThisTest) {
   CLI::App app;
   TrainingOptions options;

@@ -42,6 +42,20 @@ std::string AllOfThem(const std::vector<SummaryRow>& rows) {
   return absl::StrJoin(Findings(rows, std::nullopt, 8), "\n");
 }
 
+TEST(Findings, SayWhatDisturbedARow) {
+  std::vector<SummaryRow> rows = {RuleRow("ring"), RuleRow("ps-sync"), RuleRow("none")};
+  rows[0].valid = false;
+  rows[0].other_psring = 123;
+  EXPECT_THAT(AllOfThem(rows), Has("Another psring ran during ring x 4. Repeat the measurement when it has"));
+  EXPECT_THAT(AllOfThem(rows), Lacks("Other programs used more than a third"));
+  rows[1].valid = false;
+  rows[1].foreign_cpu_pct = 50;
+  EXPECT_THAT(AllOfThem(rows),
+              Has("Other programs used more than a third of the processors during ps-sync x 4. Repeat"));
+  rows[1].mean.gpus_shared = 1;
+  EXPECT_THAT(AllOfThem(rows), Lacks("Other programs"));
+}
+
 TEST(ServerLaw, FollowsPlacementAndSchedule) {
   EXPECT_THAT(
       LawOf(ServerRowOf("rank0", 1, "pipelined")),

@@ -44,6 +44,7 @@ says "typo.cc" err
 echo 'int Unrelated() { return 0; }' >"$work/other.cc"
 expect 2 ring "$work/other.cc"
 says "no function ListRounds" err
-printf '%s\n' '#include "ring.h"' 'void ListRounds(int, int, std::vector<RingRound>& rounds) { rounds[5].to = 0; }' >"$work/crash.cc"
+says "other.cc must define the function of ring.h" err
+printf '%s\n' '#include "ring.h"' 'void ListRounds(int, int, std::vector<RingRound>& rounds) { rounds[size_t{5}].to = 0; }' >"$work/crash.cc"
 expect 1 ring "$work/crash.cc"
 says "crash.cc crashed" err

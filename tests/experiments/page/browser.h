@@ -52,14 +52,19 @@ class BrowserTest : public testing::Test {
                               arguments));
   }
 
-  // Returns what the probe saw in the page. `visitor`: "reads", "answers" or "uses all" (see the probe).
-  nlohmann::json Visit(const std::filesystem::path& page, const std::string& visitor = "uses all") const {
+  // Returns what the probe saw in the page. `visitor`: "reads", "answers", "uses all" or "axe" (see the
+  // probe).
+  nlohmann::json Visit(const std::filesystem::path& page, const std::string& visitor = "uses all",
+                       int width = 800) const {
+    const char* axe = std::getenv("PSRING_AXE");
     const std::string probe =
-        absl::StrCat("<head><script>const visitor = '", visitor, "';", Slurp(PSRING_PROBE), "</script>");
+        absl::StrCat("<head><script>const visitor = '", visitor, "';", Slurp(PSRING_PROBE),
+                     "</script><script>", visitor == "axe" && axe != nullptr ? Slurp(axe) : "", "</script>");
     std::ofstream(root_ / "probed.html") << absl::StrReplaceAll(Slurp(page), {{"<head>", probe}});
     // In virtual time, playing for 16 s takes only as long as drawing.
-    const int status = Chromium(absl::StrCat("--virtual-time-budget=30000 --dump-dom file://",
-                                             (root_ / "probed.html").string(), " >dom 2>log"));
+    const int status =
+        Chromium(absl::StrCat("--window-size=", width, ",844 --virtual-time-budget=30000 --dump-dom file://",
+                              (root_ / "probed.html").string(), " >dom 2>log"));
     EXPECT_EQ(status, 0) << Slurp(root_ / "log");
     EXPECT_THAT(Slurp(root_ / "log"), testing::Not(testing::HasSubstr("CONSOLE")));
     const std::string dom = Slurp(root_ / "dom");

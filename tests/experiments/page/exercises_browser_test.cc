@@ -119,6 +119,28 @@ TEST_F(ExercisesBrowserTest, AnswersAreThoseOfTheSummaryAndOfTheory) {
   const auto [least, most] = std::minmax({number(ring, "compute_ms"), number(server, "compute_ms")});
   EXPECT_EQ(absl::StrContains(factors[3][0].get<std::string>(), "as long in both"),
             most - least <= 0.1 * least);
+  // The buckets, and what the server's link lets asynchronous workers push, by the cost model.
+  std::map<std::string, std::string> here;
+  for (const Json& sentence : seen["english"]["here"]) here[sentence["key"]] = sentence["text"];
+  double sizes = 0;
+  for (const Json& row : Json::parse(Slurp(root_ / "class/summary.json"))) {
+    if (row["figures"]["strategy"] != "ring") continue;
+    for (const Json& size : row["buckets"]["bytes"]) {
+      EXPECT_THAT(here["here_sizes"], HasSubstr(absl::StrFormat("%.3g", 1e-6 * size.get<double>())));
+      sizes += size.get<double>();
+    }
+  }
+  EXPECT_NEAR(sizes, bytes, 0.01 * bytes);
+  const auto most_pushes = [&](int workers) {
+    const CommPattern all{
+        .scheme = Scheme::kServerSync, .workers = workers, .place = ServerPlace::kDedicated};
+    const double s = TermsOf(all, bytes).link_bytes / workers / (1e6 * wires["mb_per_s"].get<double>());
+    const double own_ms = number(async, "compute_ms") + number(async, "predicted_comm_ms");
+    return std::min(1e3 * workers / own_ms, 1 / s);
+  };
+  EXPECT_THAT(here["here_queue"],
+              HasSubstr(absl::StrFormat("4 workers push at most %.3g times", most_pushes(4))));
+  EXPECT_THAT(here["here_queue"], HasSubstr(absl::StrFormat("64 at most %.3g times", most_pushes(64))));
   // If almost nothing was hidden, the exercise is about what could be.
   const double all = std::max(number(ring, "comm_busy_ms"), number(ring, "exposed_comm_ms"));
   const double hidden = all - number(ring, "exposed_comm_ms");

@@ -46,6 +46,26 @@ TEST(Kineto, ReturnsNothingForOtherFiles) {
     EXPECT_TRUE(KinetoTraces(text).empty()) << text;
 }
 
+TEST(Kineto, UsesNoNumberThatAnIntegerCannotHold) {
+  const auto files_of = [](const char* rank, const char* lane, const char* step) {
+    return KinetoTraces(absl::StrCat(R"({"traceEvents":[
+      {"ph":"X","pid":1000000,"name":"ring","ts":0,"dur":100},
+      {"ph":"X","name":"communication","ts":1,"dur":1,"pid":)",
+                                     rank, R"(,"tid":)", lane, R"(,"args":{"step":)", step, "}}]}"));
+  };
+  EXPECT_EQ(files_of("0", "1", "1").size(), 1u);
+  for (const char* rank : {"1e300", "-1e300", "1e999", "NaN"}) {
+    EXPECT_TRUE(files_of(rank, "1", "1").empty()) << rank;
+  }
+  for (const char* large : {"1e300", "-1e300"}) {
+    const auto files = files_of("0", large, large);
+    ASSERT_THAT(files, ElementsAre(Key("ring/rank-0.json")));
+    const Json args = Json::parse(files.at("ring/rank-0.json"))["traceEvents"][0]["args"];
+    EXPECT_EQ(args["step"], -1);
+    EXPECT_THAT(args["stream"].get<int>(), testing::AllOf(testing::Ge(20), testing::Lt(1020)));
+  }
+}
+
 TEST(Kineto, ALaunchNameCannotLeaveTheFolder) {
   const auto files = KinetoTraces(TraceJson({{.name = "../../etc/x", .ranks = {OfRank(0)}}}));
   ASSERT_EQ(files.size(), 1u);

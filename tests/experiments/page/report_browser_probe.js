@@ -1,5 +1,6 @@
 // Runs in the page before its own scripts: records errors, uses the controls as far as `visitor` says, and leaves what it saw
-// in the document for the test. The test defines `visitor`: 'reads', 'answers' (the exercises) or 'uses all'.
+// in the document for the test. The test defines `visitor`: 'reads', 'answers' (the exercises), 'uses all' or 'axe', which
+// lists the findings of axe-core.
 const seen = {errors: [], violations: 0};
 addEventListener('error', (event) => seen.errors.push(String(event.message)));
 addEventListener('securitypolicyviolation', () => ++seen.violations);
@@ -145,9 +146,23 @@ function chooseEverything() {
   }
 }
 
+async function findings() {
+  document.querySelectorAll('details').forEach((details) => { details.open = true; });
+  await sleep(900);
+  const {violations} = await axe.run({runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'], resultTypes: ['violations']});
+  return violations.map(({id, nodes}) => `${id}: ${nodes.map((node) => node.target.join(' ')).join(', ')}`);
+}
+
 async function visit() {
   document.querySelectorAll('details.part').forEach((part) => { part.open = true; });
   await sleep(900);  // until the parts are drawn
+  if (visitor === 'axe') {
+    seen.axe = [await findings()];
+    element('language').click();
+    element('theme').click();
+    seen.axe.push(await findings());
+    return;
+  }
   seen.english = readPage();
   const ids = [...document.querySelectorAll('[id]')].map((with_id) => with_id.id);
   seen.ids_given_twice = ids.filter((id, i) => ids.indexOf(id) !== i);

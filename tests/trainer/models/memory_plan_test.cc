@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <utility>
+
+#include "trainer/layers/layers.h"
+
 namespace psring {
 namespace {
 
@@ -129,6 +134,17 @@ TEST_F(TwoUnits, HaveMemoryOfTheirOwnUnlessTheyAreUnits) {
   EXPECT_EQ(plan.values[0], 0);
   EXPECT_EQ(plan.values[1], 64);
   EXPECT_EQ(plan.bytes, 64 + 6 * 128 + 2 * 192 + 128 + 3 * 192);
+}
+
+// Of 8 positions and 2 of 4 heads: 16 sums in float32 and 16 vectors of 4 activations. The output is of 4
+// positions and all heads.
+TEST(PlanActivations, WhatUlyssesKeepsHasTheTypesThatItIsKeptIn) {
+  const std::unique_ptr<Layer> layer = MakeUlyssesAttention(8, 4, 4, {.ranks = 2});
+  const std::vector<LayerPlace> places = {{{0}, 1, &layer->traits()}};
+  for (const auto& [type, bytes_each] : {std::pair(DType::kFloat32, 4), {DType::kBFloat16, 2}}) {
+    const ActivationPlan plan = PlanActivations({0}, places, {}, {}, 1, type);
+    EXPECT_EQ(plan.bytes, size_t{64} * bytes_each + 64 + size_t{64} * bytes_each) << bytes_each;
+  }
 }
 
 }  // namespace

@@ -277,9 +277,12 @@ TEST_P(EveryModel, EvaluationCountsEachSampleOnce) {
   TouchedRows rows(f.model->parameters(), f.data.spec());
   ASSERT_TRUE(rows.Plan(f.data, EvaluationBatches(11, 4, 0, 1)).ok());
   rows.ReadFrom(f.tables.data());
+  std::vector<int64_t> predictions;
   const auto score = Evaluate(*f.model, f.weight_span(), f.buffer_span(), f.data, 4, f.activations, memory,
-                              *f.stream, &rows);
+                              *f.stream, &rows, [&](int64_t done) { predictions.push_back(done); });
   ASSERT_TRUE(score.ok()) << score.status();
+  EXPECT_EQ(predictions.size(), 3u);
+  EXPECT_EQ(predictions.back(), 11 * f.data.spec().labels);
   double loss = 0;
   for (int64_t i = 0; i < 11; ++i) loss += f.Loss(f.Gather({i}), PassMode::kEvaluation);
   EXPECT_NEAR(score->loss_sum, loss, 1e-4);

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <memory>
 #include <ostream>
 #include <set>
 #include <string>
@@ -12,12 +11,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/device_factory/make_ops.h"
 #include "tests/has.h"
 #include "tests/trainer/cluster.h"
+#include "tests/trainer/divided_training.h"
 #include "tests/trainer/kept_training.h"
 #include "trainer/data/sources.h"
-#include "trainer/models/replayed_model.h"
 #include "trainer/programs/lower_program.h"
 #include "trainer/programs/program_rows.h"
 #include "trainer/programs/walk_program.h"
@@ -50,58 +48,6 @@ TrainingOptions SmallGpt(const std::string& strategy) {
   return options;
 }
 
-// Computing, waiting for other stages, and waiting for bytes are parts of the step.
-void ExpectNoTimeCountedTwice(const StepRecord& step) {
-  EXPECT_GT(step.compute_ms, 0);
-  EXPECT_GE(step.bubble_ms, 0);
-  EXPECT_LE(step.compute_ms + step.bubble_ms + step.exposed_comm_ms, step.step_ms * (1 + 1e-9));
-}
-
-std::vector<size_t> CutPointsOf(const TrainingOptions& gpt) {
-  const std::unique_ptr<Device> device = MakeCpuDevice();
-  const std::unique_ptr<Ops> ops = *MakeOps(*device, /*threads=*/1, Precision::kFloat32);
-  return (*ModelOf(gpt)->make(SmallText().train.spec(), *ops))->CutPoints();
-}
-
-// Every rank ends with the whole model's weights, and reports the loss of every step.
-void ExpectOneRanks(const TrainingOptions& options, int replicas, const DataSplits& data, double tolerance) {
-  const RankOutcome& expected = OneProcess(options, replicas, data);
-  const std::vector<RankOutcome> ranks = RunPipelines(options, replicas, data);
-  for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    SCOPED_TRACE(absl::StrCat("rank ", rank));
-    const RankOutcome& outcome = ranks[rank];
-    ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
-    EXPECT_EQ(outcome.result->world_size, replicas * options.pp);
-    EXPECT_EQ(outcome.result->parameters, expected.result->parameters);
-    EXPECT_EQ(outcome.result->weights_hash, ranks[0].result->weights_hash);
-    if (tolerance == 0) {
-      EXPECT_EQ(outcome.weights, expected.weights);
-      EXPECT_EQ(outcome.result->weights_hash, expected.result->weights_hash);
-    } else {
-      EXPECT_LE(RelativeL2(outcome.weights, expected.weights), tolerance);
-    }
-    ASSERT_EQ(outcome.steps.size(), expected.steps.size());
-    const bool counts = rank < static_cast<size_t>(replicas);  // position 0
-    for (size_t step = 0; step < outcome.steps.size(); ++step) {
-      const StepRecord &own = outcome.steps[step], &one = expected.steps[step];
-      EXPECT_EQ(own.samples, counts ? one.samples / replicas : 0);
-      EXPECT_EQ(own.rank, static_cast<int>(rank));
-      ExpectNoTimeCountedTwice(own);
-      if (replicas > 1) continue;  // another mean
-      EXPECT_NEAR(own.loss, one.loss, 1e-5 * one.loss);
-    }
-    if (!options.evaluate || rank % static_cast<size_t>(replicas) != 0) continue;
-    ASSERT_EQ(outcome.result->curve.size(), expected.result->curve.size());
-    for (size_t point = 0; point < expected.result->curve.size(); ++point) {
-      const CurvePoint &own = outcome.result->curve[point], &one = expected.result->curve[point];
-      EXPECT_NEAR(own.test_loss, one.test_loss, 1e-4 * one.test_loss);
-      EXPECT_NEAR(own.train_loss, one.train_loss, 1e-4 * one.train_loss);
-      EXPECT_NEAR(own.test_accuracy, one.test_accuracy, tolerance);
-      EXPECT_EQ(own.samples, one.samples);
-    }
-  }
-}
-
 struct PipelineCourse {
   const char* program;
   int positions;
@@ -125,7 +71,7 @@ TEST_P(Pipelines, EqualOneRankBitForBit) {
   TrainingOptions options = Options(SmallCnn());
   options.evaluate = true;
   options.eval_every = 2;
-  ExpectOneRanks(options, 1, SmallData(), 0);
+  ExpectWeightsOfOneRank(options, 1, 0, SmallData());
 }
 
 // More and fewer micro-batches than ranks, and one.
@@ -149,26 +95,22 @@ TEST(TrainedPipeline, WithOneCopyStreamEqualsOneRankBitForBit) {
     TrainingOptions options = CutInto(SmallCnn(), program, positions, micro_batches);
     options.copy_streams = 1;
     options.evaluate = true;
-    ExpectOneRanks(options, 1, SmallData(), 0);
+    ExpectWeightsOfOneRank(options, 1, 0, SmallData());
   }
 }
 
 // A tied tensor's gradient is added in another order.
 TEST(TrainedPipeline, OfEightStagesEqualsOneRank) {
   TrainingOptions gpt = SmallGpt("single");
-  gpt.layers = 8;
-  const std::vector<size_t> points = CutPointsOf(gpt);
-  ASSERT_GE(points.size(), 14u) << "so that every stage has weights";
-  for (size_t stage = 1; stage < 8; ++stage) {
-    absl::StrAppend(&gpt.cuts, stage > 1 ? "," : "", points[stage * points.size() / 8]);
-  }
+  gpt.layers = 8;  // so that every stage has weights
+  gpt.cuts = EvenCuts(gpt, 8);
   for (const auto& [program, positions, copy_streams] :
        {std::tuple{"gpipe", 8, 2}, {"1f1b", 8, 1}, {"zb-h1", 8, 2}, {"interleaved:2", 4, 2}}) {
     SCOPED_TRACE(program);
     TrainingOptions options = CutInto(gpt, program, positions, /*micro_batches=*/8);
     options.copy_streams = copy_streams;
     options.steps = 2;
-    ExpectOneRanks(options, 1, SmallText(), 1e-6);
+    ExpectWeightsOfOneRank(options, 1, 1e-6, SmallText());
   }
 }
 
@@ -176,13 +118,13 @@ TEST(TrainedPipeline, OfPerceptronsWithCutsOfTheUserEqualsOneRank) {
   TrainingOptions options = CutInto(SmallOptions("single"), "1f1b", 3, 4);
   options.cuts = "1,2";
   options.optimizer = "adam";
-  ExpectOneRanks(options, 1, SmallData(), 0);
+  ExpectWeightsOfOneRank(options, 1, 0, SmallData());
 }
 
 TEST(TrainedPipeline, KeepsTheRunningStatisticsOfBatchNormalization) {
   for (const char* program : {"1f1b", "zb-h1"}) {
     SCOPED_TRACE(program);
-    ExpectOneRanks(CutInto(TinyResNet("single"), program, 3, 3), 1, SmallPictures(), 0);
+    ExpectWeightsOfOneRank(CutInto(TinyResNet("single"), program, 3, 3), 1, 0, SmallPictures());
   }
 }
 
@@ -202,22 +144,22 @@ TEST(TrainedPipeline, AddsTheGradientsOfATiedTensor) {
     TrainingOptions options = CutInto(SmallGpt("single"), "1f1b", 2, 3);
     options.dropout = .1;
     if (clips) options.clip_norm = 1e-3;  // in every step
-    ExpectOneRanks(options, 1, SmallText(), 1e-6);
+    ExpectWeightsOfOneRank(options, 1, 1e-6, SmallText());
   }
   TrainingOptions options = CutInto(SmallGpt("single"), "interleaved:2", 2, 4);
   options.recompute = true;
-  ExpectOneRanks(options, 1, SmallText(), 1e-6);
+  ExpectWeightsOfOneRank(options, 1, 1e-6, SmallText());
   options = CutInto(SmallGpt("single"), "zb-h1", 2, 4);
   for (const double dropout : {0., .1}) {
     options.dropout = dropout;
-    ExpectOneRanks(options, 1, SmallText(), 1e-6);
+    ExpectWeightsOfOneRank(options, 1, 1e-6, SmallText());
   }
 }
 
 TEST(TrainedPipeline, ClipsByTheNormOfAllStages) {
   TrainingOptions options = CutInto(SmallCnn(), "1f1b", 3, 2);
   options.clip_norm = 1e-3;
-  ExpectOneRanks(options, 1, SmallData(), 1e-6);
+  ExpectWeightsOfOneRank(options, 1, 1e-6, SmallData());
   EXPECT_GT(RelativeL2(OneProcess(options, 1, SmallData()).weights,
                        OneProcess(CutInto(SmallCnn(), "1f1b", 3, 2), 1, SmallData()).weights),
             1e-4);
@@ -232,17 +174,8 @@ TEST(TrainedPipeline, CountsEverySampleOnceInAShortLastBatch) {
     options.drop_last = "false";
     options.steps = 0;
     options.epochs = 2;
-    ExpectOneRanks(options, 1, data, 0);
+    ExpectWeightsOfOneRank(options, 1, 0, data);
   }
-}
-
-// With --check_replicas and 4 steps.
-void ExpectEqualHashes(const TrainingOptions& options, int replicas, const DataSplits& data) {
-  std::set<std::string> hashes;
-  for (const RankOutcome& rank : RunPipelines(options, replicas, data)) {
-    for (const StepRecord& record : rank.steps) hashes.insert(record.weights_hash);
-  }
-  EXPECT_EQ(hashes.size(), 4) << "equal on all ranks after each of 4 steps";
 }
 
 TEST(TrainedPipeline, TimesDataParallelismEqualsOneRankUpToRounding) {
@@ -253,8 +186,7 @@ TEST(TrainedPipeline, TimesDataParallelismEqualsOneRankUpToRounding) {
       TrainingOptions options = CutInto(SmallGpt(strategy), program, 2, 2);
       options.clip_norm = clip_norm;
       options.check_replicas = true;
-      ExpectOneRanks(options, 2, SmallText(), 1e-4);
-      ExpectEqualHashes(options, 2, SmallText());
+      ExpectWeightsOfOneRank(options, 2);
     }
   }
 }
@@ -264,7 +196,8 @@ TEST(TrainedPipeline, OfEightRanksEqualsOneRankUpToRounding) {
     for (const int replicas : {4, 2}) {
       SCOPED_TRACE(absl::StrCat(strategy, " of ", replicas, " replicas"));
       const int positions = 8 / replicas;
-      ExpectOneRanks(CutInto(SmallGpt(strategy), "1f1b", positions, positions), replicas, SmallText(), 1e-4);
+      ExpectWeightsOfOneRank(CutInto(SmallGpt(strategy), "1f1b", positions, positions), replicas, 1e-4,
+                             SmallText());
     }
   }
 }
@@ -275,8 +208,7 @@ TEST(TrainedPipeline, WithServersOfEachStageEqualsOneRankUpToRounding) {
     TrainingOptions options = CutInto(SmallGpt("ps-sync"), servers == 1 ? "1f1b" : "interleaved:2", 2, 2);
     options.servers = servers;
     options.check_replicas = true;
-    ExpectOneRanks(options, 2, SmallText(), 1e-4);
-    ExpectEqualHashes(options, 2, SmallText());
+    ExpectWeightsOfOneRank(options, 2);
   }
 }
 
@@ -312,7 +244,7 @@ TEST(TrainedPipeline, BoundedStalenessOfOneReplicaIsNone) {
   options.lr = .05;
   options.evaluate = true;
   options.eval_every = 2;
-  ExpectOneRanks(options, 1, SmallData(), 1e-6);
+  ExpectWeightsOfOneRank(options, 1, 1e-6, SmallData());
 }
 
 TEST(TrainedPipeline, ReplicasWithBoundedStalenessTakeAllStepsAndEndWithTheSameWeights) {
@@ -384,14 +316,8 @@ TEST(TrainedPipeline, CopiesOfATiedTensorStayEqual) {
   for (const char* strategy : {"ring", "zero1", "ps-sync"}) {
     SCOPED_TRACE(strategy);
     TrainingOptions options = CutInto(SmallGpt(strategy), "1f1b", 2, 2);
-    const std::vector<size_t> points = CutPointsOf(options);
-    options.cuts = absl::StrCat(points[points.size() / 2]);
-    options.checkpoint_dir = "kept";
-    options.checkpoint_every = 2;
-    KeptSteps kept, rest;
-    const std::vector<float> end = WeightsOf(KeepReplicas(options, 3, SmallText(), kept));
-    ASSERT_TRUE(kept.contains(2));
-    EXPECT_EQ(WeightsOf(KeepReplicas(options, 3, SmallText(), rest, &kept[2])), end);
+    options.cuts = EvenCuts(options, 2);
+    ExpectToResumeWithTheSameBits(options, 3, SmallText());
   }
 }
 

@@ -1,5 +1,5 @@
-// Training of a transformer whose matrices several ranks divide equals that of one rank, up to the order of
-// additions. Ranks are threads.
+// What is peculiar to training with divided matrices and tokens (--tp); divided_training_test.cc has the
+// rest. Ranks are threads.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -10,21 +10,14 @@
 #include "tests/has.h"
 #include "tests/trainer/cluster.h"
 #include "tests/trainer/divided_training.h"
-#include "tests/trainer/kept_training.h"
 #include "trainer/data/sources.h"
 #include "trainer/models/replayed_model.h"
 
 namespace psring {
 namespace {
 
-// With SGD: Adam would make large steps of those gradients that are only rounding errors. No number of ranks
-// divides the vocabulary of SmallText.
 TrainingOptions DividedGpt(int ranks, const std::string& strategy = "single") {
-  TrainingOptions options = TinyGpt(strategy);
-  options.heads = 4;
-  options.optimizer = "sgd";
-  options.lr = .1;
-  options.batch = 4;
+  TrainingOptions options = GptOfFourHeads(strategy);
   options.tp = ranks;
   return options;
 }
@@ -36,50 +29,17 @@ TrainingOptions DividedTokens(int ranks, const std::string& strategy = "single")
   return options;
 }
 
-// With a rate at which the weights still change by more than rounding.
-void ClipEveryStep(TrainingOptions& options) {
-  options.clip_norm = 1e-3;
-  options.lr = 10;
-}
-
-TEST(DividedTraining, EqualsOneRankUpToRounding) {
-  for (const int ranks : {2, 4}) {
-    SCOPED_TRACE(ranks);
-    TrainingOptions options = DividedGpt(ranks);
-    options.evaluate = true;
-    options.eval_every = 10;
-    ExpectWeightsOfOneRank(options, 1);
-  }
-}
-
-TEST(DividedTraining, HasTheGradientOfOneRank) {
-  for (const int ranks : {2, 4}) {
-    for (const TrainingOptions& options : {DividedGpt(ranks), DividedTokens(ranks)}) {
-      SCOPED_TRACE(absl::StrCat(ranks, options.sequence_parallel ? " ranks, tokens" : " ranks"));
-      ExpectGradientOfOneRank(options);
-    }
-  }
-}
-
 TEST(DividedTraining, ClipsByTheNormOfAllParts) {
   for (const int ranks : {2, 4}) {
-    TrainingOptions options = DividedGpt(ranks);
-    ClipEveryStep(options);
-    ExpectWeightsOfOneRank(options, 1, 1e-5);
+    for (TrainingOptions options : {DividedGpt(ranks), DividedTokens(ranks)}) {
+      ClipEveryStep(options);
+      ExpectWeightsOfOneRank(options, 1, 1e-5);
+    }
   }
   TrainingOptions clipped = DividedGpt(2), free = clipped;
   clipped.clip_norm = 1e-3;
   EXPECT_GT(RelativeL2(OneProcess(clipped, 1, SmallText()).weights, OneProcess(free, 1, SmallText()).weights),
             1e-3);
-}
-
-TEST(DividedTraining, DropsTheSameElementsAndAccumulatesAndRecomputes) {
-  TrainingOptions options = DividedGpt(2);
-  options.dropout = .2;
-  options.micro_batches = 3;
-  ExpectWeightsOfOneRank(options, 1);
-  options.recompute = true;
-  ExpectWeightsOfOneRank(options, 1);
 }
 
 // `options`: of a ring.
@@ -115,20 +75,6 @@ TEST(DividedTokens, ShardsOfTwoReplicasHaveTheBitsOfARingIn16Bits) {
   ExpectBitsOfARing(options);
 }
 
-// Two groups of two replicas have one copy of the state each.
-TEST(DividedTraining, OfHybridShardsEqualsOneRankUpToRounding) {
-  for (const bool divides_tokens : {false, true}) {
-    TrainingOptions options = DividedGpt(2, divides_tokens ? "zero2" : "fsdp");
-    options.sequence_parallel = divides_tokens;
-    options.dp_shard = 2;
-    options.batch = 2;
-    options.micro_batches = 2;
-    ClipEveryStep(options);
-    options.check_replicas = true;
-    ExpectWeightsOfOneRank(options, 4);
-  }
-}
-
 TEST(DividedTraining, ShardsOfStagesEqualOneRankUpToRounding) {
   for (const auto& [strategy, reshard] :
        {std::pair{"zero2", "forward"}, {"fsdp", "forward"}, {"fsdp", "never"}}) {
@@ -143,40 +89,6 @@ TEST(DividedTraining, ShardsOfStagesEqualOneRankUpToRounding) {
     options.check_replicas = true;
     ExpectWeightsOfOneRank(options, 2);
   }
-}
-
-TEST(DividedTraining, TimesDataParallelismEqualsOneRankUpToRounding) {
-  for (const char* strategy : {"ring", "zero1", "zero2", "fsdp"}) {
-    for (const bool clips : {false, true}) {
-      SCOPED_TRACE(absl::StrCat(strategy, clips ? " clips" : ""));
-      TrainingOptions options = DividedGpt(2, strategy);
-      if (clips) ClipEveryStep(options);
-      options.check_replicas = true;
-      ExpectWeightsOfOneRank(options, 2);
-    }
-  }
-}
-
-TEST(DividedTraining, OfStagesEqualsOneRankUpToRounding) {
-  for (const char* program : {"1f1b", "gpipe", "interleaved:2"}) {
-    for (const int replicas : {1, 2}) {
-      SCOPED_TRACE(absl::StrCat(program, ", ", replicas, " replicas"));
-      TrainingOptions options = DividedGpt(2, replicas == 1 ? "single" : "ring");
-      options.pp = 2;
-      options.program = program;
-      options.micro_batches = 3;
-      options.steps = 5;
-      if (replicas == 2) ClipEveryStep(options);
-      options.check_replicas = true;
-      options.evaluate = replicas == 1;
-      options.recompute = replicas == 2;
-      ExpectWeightsOfOneRank(options, replicas);
-    }
-  }
-}
-
-TEST(DividedTraining, CountsEverySampleOnceInAShortLastBatch) {
-  ExpectWeightsOfOneRankInAShortLastBatch(DividedGpt(2));
 }
 
 TEST(DividedTraining, ARankHasItsPartOfTheStateAndOfTheActivations) {
@@ -195,58 +107,6 @@ TEST(DividedTraining, ARankHasItsPartOfTheStateAndOfTheActivations) {
     EXPECT_LT(own.params_mb, .35 * one.params_mb);
     EXPECT_LT(own.optimizer_mb, .35 * one.optimizer_mb);
     EXPECT_LT(own.activations_mb, .8 * one.activations_mb) << "norms and residuals are not divided";
-  }
-}
-
-TEST(DividedTokens, EqualOneRankUpToRounding) {
-  for (const int ranks : {2, 4}) {
-    SCOPED_TRACE(ranks);
-    TrainingOptions options = DividedTokens(ranks);
-    options.evaluate = true;
-    options.eval_every = 10;
-    ExpectWeightsOfOneRank(options, 1);
-    options = DividedTokens(ranks);
-    ClipEveryStep(options);
-    ExpectWeightsOfOneRank(options, 1, 1e-5);
-  }
-}
-
-// Of 3 samples, 2 ranks have one and a half each, and the parts of 4 ranks begin and end within samples.
-TEST(DividedTokens, DropTheSameElementsAndAccumulateAndRecompute) {
-  for (const int ranks : {2, 4}) {
-    for (const bool recomputes : {false, true}) {
-      SCOPED_TRACE(absl::StrCat(ranks, recomputes ? " recompute" : ""));
-      TrainingOptions options = DividedTokens(ranks);
-      options.batch = 3;
-      options.dropout = .2;
-      options.micro_batches = 2;
-      options.recompute = recomputes;
-      ExpectWeightsOfOneRank(options, 1);
-    }
-  }
-}
-
-TEST(DividedTokens, TimesReplicasAndStagesEqualOneRankUpToRounding) {
-  for (const char* strategy : {"ring", "zero1", "zero2", "fsdp"}) {
-    SCOPED_TRACE(strategy);
-    TrainingOptions options = DividedTokens(2, strategy);
-    options.check_replicas = true;
-    ExpectWeightsOfOneRank(options, 2);
-  }
-  for (const char* program : {"1f1b", "interleaved:2"}) {
-    for (const int replicas : {1, 2}) {
-      SCOPED_TRACE(absl::StrCat(program, ", ", replicas, " replicas"));
-      TrainingOptions options = DividedTokens(2, replicas == 1 ? "single" : "ring");
-      options.pp = 2;
-      options.program = program;
-      options.micro_batches = 3;
-      options.steps = 5;
-      options.dropout = replicas == 1 ? .1 : 0;
-      options.check_replicas = true;
-      options.evaluate = replicas == 1;
-      options.recompute = replicas == 2;
-      ExpectWeightsOfOneRank(options, replicas);
-    }
   }
 }
 
@@ -336,40 +196,7 @@ TEST(DividedTraining, WithServersResumes) {
   TrainingOptions options = DividedGpt(2, "ps-sync");
   options.optimizer = "momentum";
   options.steps = 4;
-  options.checkpoint_dir = "kept";
-  options.checkpoint_every = 2;
-  KeptSteps kept, rest;
-  const std::vector<float> end = WeightsOf(KeepReplicas(options, 3, SmallText(), kept));
-  ASSERT_TRUE(kept.contains(2));
-  EXPECT_EQ(WeightsOf(KeepReplicas(options, 3, SmallText(), rest, &kept[2])), end);
-}
-
-TEST(DividedTraining, ResumesWhatAnyLayoutHasSaved) {
-  TrainingOptions options = DividedGpt(2);
-  options.optimizer = "momentum";
-  options.steps = 4;
-  options.checkpoint_dir = "kept";
-  options.checkpoint_every = 2;
-  TrainingOptions alone = options, four = options, cut = options;
-  alone.tp = 1;
-  four.sequence_parallel = true;
-  four.tp = 4;
-  cut.pp = 2;
-  KeptSteps of_two, of_one, rest;
-  const std::vector<float> end = WeightsOf(KeepReplicas(options, 1, SmallText(), of_two));
-  const std::vector<float> end_alone = WeightsOf(KeepReplicas(alone, 1, SmallText(), of_one));
-  EXPECT_LE(RelativeL2(end, end_alone), 1e-4);
-  ASSERT_TRUE(of_two.contains(2) && of_one.contains(2));
-  EXPECT_EQ(WeightsOf(KeepReplicas(options, 1, SmallText(), rest, &of_two[2])), end)
-      << "as an uninterrupted run";
-  EXPECT_LE(RelativeL2(WeightsOf(KeepReplicas(alone, 1, SmallText(), rest, &of_two[2])), end), 1e-4);
-  EXPECT_LE(RelativeL2(WeightsOf(KeepReplicas(four, 1, SmallText(), rest, &of_two[2])), end), 1e-4);
-  KeptSteps of_stages;
-  EXPECT_LE(RelativeL2(WeightsOf(KeepReplicas(cut, 1, SmallText(), of_stages, &of_two[2])), end), 1e-4);
-  ASSERT_TRUE(of_stages.contains(4));
-  EXPECT_LE(RelativeL2(WeightsOf(KeepReplicas(cut, 1, SmallText(), of_stages)), end_alone), 1e-4);
-  EXPECT_LE(RelativeL2(WeightsOf(KeepReplicas(alone, 1, SmallText(), rest, &of_stages[2])), end_alone), 1e-4);
-  EXPECT_LE(RelativeL2(WeightsOf(KeepReplicas(options, 1, SmallText(), rest, &of_one[2])), end_alone), 1e-4);
+  ExpectToResumeWithTheSameBits(options, 3, SmallText());
 }
 
 // Of three replicas all shares add up the gradients of what they have copies of, such as norms, in the same
@@ -382,16 +209,9 @@ TEST(DividedTraining, OfReplicasResumes) {
     TrainingOptions options = DividedGpt(2, strategy);
     options.optimizer = "momentum";
     options.steps = 4;
-    options.checkpoint_dir = "kept";
-    options.checkpoint_every = 2;
-    KeptSteps kept, rest;
-    const std::vector<float> end = WeightsOf(KeepReplicas(options, replicas, SmallText(), kept));
-    ASSERT_TRUE(kept.contains(2));
-    EXPECT_EQ(WeightsOf(KeepReplicas(options, replicas, SmallText(), rest, &kept[2])), end);
+    ExpectToResumeWithTheSameBits(options, replicas, SmallText());
   }
 }
-
-TEST(DividedTraining, ARankThatFailsEndsTheOthers) { ExpectAFailedRankToEndTheOthers(DividedGpt(4)); }
 
 TEST(DividedTraining, AVocabularyWithoutATokenForEachRankIsRejected) {
   const DataSplits two_letters = FromText(std::string(400, 'a') + std::string(400, 'b'),

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/cli/delays.h"
 #include "common/device_factory/make_ops.h"
 #include "common/tables/row_storage.h"
@@ -61,8 +62,7 @@ absl::StatusOr<StepPlan> PlanSteps(const TrainingOptions& options, int64_t sampl
   const double drawn = static_cast<double>(options.batch) * options.micro_batches * predictions * world_size *
                        options.reference_workers * options.replicas;
   if (drawn > kMaxSamples) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--batch ", options.batch, ": a step would have ", drawn, " samples; use fewer"));
+    return InvalidArgument("--batch ", options.batch, ": a step would have ", drawn, " samples; use fewer");
   }
   const int64_t worker_batch = WorkerBatch(options) * predictions;
   StepPlan plan{.warmup_steps = options.warmup_steps,
@@ -72,9 +72,9 @@ absl::StatusOr<StepPlan> PlanSteps(const TrainingOptions& options, int64_t sampl
   const bool drops_last = options.drop_last == "true";
   if (drops_last && plan.drawn_batch > data_count) {
     const int64_t shares = plan.drawn_batch / predictions / options.batch;
-    return absl::InvalidArgumentError(
-        absl::StrCat("--batch ", options.batch, shares > 1 ? absl::StrCat(" times ", shares, " workers") : "",
-                     " is larger than the data (", samples, " samples)"));
+    return InvalidArgument("--batch ", options.batch,
+                           shares > 1 ? absl::StrCat(" times ", shares, " workers") : "",
+                           " is larger than the data (", samples, " samples)");
   }
   // Budgets count the samples in updates; the gradients of spare workers are normally dropped.
   plan.global_batch = plan.drawn_batch - worker_batch * SpareWorkers(options.strategy);
@@ -93,8 +93,7 @@ absl::StatusOr<StepPlan> PlanSteps(const TrainingOptions& options, int64_t sampl
   if ((steps + static_cast<double>(plan.warmup_steps)) * static_cast<double>(plan.global_batch) >
       kMaxSamples) {
     const char* budget = options.steps > 0 ? "--steps" : options.samples > 0 ? "--samples" : "--epochs";
-    return absl::InvalidArgumentError(
-        absl::StrCat(budget, " or --warmup_steps: training on more than ", kMaxSamples, " samples"));
+    return InvalidArgument(budget, " or --warmup_steps: training on more than ", kMaxSamples, " samples");
   }
   plan.steps = std::max<int64_t>(1, std::llround(steps));
   plan.total_samples = plan.SamplesBefore(plan.total_steps());
@@ -164,8 +163,7 @@ absl::Status CheckDevice(const TrainingOptions& options, const Device& device) {
   PSRING_ASSIGN_OR_RETURN(const Precision precision, ParsePrecision(options.precision));
   PSRING_RETURN_IF_ERROR(CheckPrecision(device, precision));
   if (!options.cuda_graph || device.gpu() >= 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--cuda_graph needs a GPU, but this device is ", device.name(), "; omit it"));
+  return InvalidArgument("--cuda_graph needs a GPU, but this device is ", device.name(), "; omit it");
 }
 
 absl::Status CheckSyncBatchNorm(const TrainingOptions& options, const StrategyRow& strategy) {
@@ -187,17 +185,17 @@ absl::Status CheckSyncBatchNorm(const TrainingOptions& options, const StrategyRo
 
 absl::Status CheckSyncBatchNorm(const TrainingOptions& options, const ParameterLayout& layout) {
   if (!options.sync_batch_norm || !layout.buffers().empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--sync_batch_norm is for models with batch normalization, such as resnet18; omit it for ",
-                   options.model));
+  return InvalidArgument(
+      "--sync_batch_norm is for models with batch normalization, such as resnet18; omit it for ",
+      options.model);
 }
 
 absl::Status CheckTables(const TrainingOptions& options, const StrategyRow& strategy,
                          const OptimizerConfig& optimizer, const ParameterLayout& layout) {
   if (layout.tables().empty() && strategy.has_only_rows_on_servers()) {
     const std::string instead = options.workload.empty() ? Tr("use ring for $0", options.model) : "use ring";
-    return absl::InvalidArgumentError(Tr(
-        "--strategy $0 needs a model with tables of rows, such as dlrm-small; $1", strategy.name, instead));
+    return InvalidTr("--strategy $0 needs a model with tables of rows, such as dlrm-small; $1", strategy.name,
+                     instead);
   }
   if (layout.tables().empty()) return absl::OkStatus();
   PSRING_RETURN_IF_ERROR(CheckRowOptimizer(optimizer));

@@ -144,12 +144,12 @@ TEST(LayoutAnswer, BadInputIsOneLineWithARemedy) {
   EXPECT_EQ(refusal([](RawPredictFlags& raw) { raw.sequence_parallel = true; }), "");
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.workers = "8,16"; }), Has("one number of --workers"));
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw = {.cluster = "dgx-h100", .memory = "80GB"}; }),
-              Has("--memory needs --layouts auto"));
+              Has("--memory needs --layouts: auto, or names such as dp4,dp2xcp2"));
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw = {.cluster = "dgx-h100", .sequence_parallel = true}; }),
-              Has("--sequence_parallel needs --layouts auto"));
+              Has("--sequence_parallel needs --layouts: auto, or names"));
   EXPECT_THAT(
       refusal([](RawPredictFlags& raw) { raw = {.cluster = "dgx-h100", .context_parallel = "ring"}; }),
-      Has("--context_parallel needs --layouts auto"));
+      Has("--context_parallel needs --layouts: auto, or names"));
   EXPECT_EQ(refusal([](RawPredictFlags& raw) { raw.micro_batches = 2; }), "");
   EXPECT_EQ(refusal([](RawPredictFlags& raw) { raw.strategies = "allreduce,fsdp"; }), "");
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.strategies = "ps-sync"; }),
@@ -169,6 +169,11 @@ TEST(LayoutAnswer, LayoutsThatAreNamedMustBePossible) {
   EXPECT_THAT(refusal("dp8,tp4"), Has("tp4 has 4 workers, not 8; name layouts with equally many workers"));
   EXPECT_THAT(refusal("dp8", "4"), Has("dp8 has 8 workers, not 4"));
   EXPECT_THAT(refusal("tp16"), Has("--layouts tp16 does not divide the 8 heads, 8192 tokens"));
+  RawPredictFlags raw{.layouts = "tp8", .sequence_parallel = true};
+  EXPECT_EQ(UnderstandPredict(raw, {}).status().message(), "");
+  raw.layouts = "tp8,dp4xcp2";
+  EXPECT_EQ(UnderstandPredict(raw, {}).status().message(),
+            "--layouts dp4xcp2 and --sequence_parallel exclude each other; omit one of them");
 }
 
 // Columns by name, of each line.
