@@ -346,15 +346,16 @@ class Staleness(unittest.TestCase):
                     flag["--seed"] / 1000, stale)
         with unittest.mock.patch.object(runs, "train", train):
             page, _ = stderr_of(lambda: "\n".join(accuracy.staleness(types.SimpleNamespace(updates=24, seeds=3))))
-        self.assertEqual(len(calls), 5 * (3 + 3))
-        self.assertEqual({flag["--lr"] for flag in calls[3:6]}, {.006})
-        self.assertEqual({flag["--lr"] for flag in calls[9:12]}, {.002})
+        self.assertEqual(len(calls), 6 * (4 + 3))
+        self.assertEqual({flag["--lr"] for flag in calls[4:7]}, {.006})
+        self.assertEqual({flag["--lr"] for flag in calls[11:14]}, {.002})
         for flag in calls:  # in a step or in several, by one worker or by all
             samples = (flag["--steps"] * flag["--batch"] * flag.get("--micro_batches", 1) *
                        (flag["--workers"] if flag["--strategy"] == "ps-async" else 1))
             self.assertEqual(samples, 24 * 12, flag)
         self.assertIn("* **pipedream, 4 stages**: +0.100 (+0.100 to +0.100), higher with every seed.", page)
         self.assertRegex(page, r"pipedream-2bw, 4 stages\*\*: [+-]0\.000 ")
+        self.assertRegex(page, r"pipedream, 4 stages, less ps-async with 4 workers\*\*.*: -0\.050 .*, lower with every seed\.")
         self.assertIn("| ps-async, 3 workers | 2.00 |", page)
 
     def test_needs_a_number_of_updates_that_workers_and_steps_divide(self):

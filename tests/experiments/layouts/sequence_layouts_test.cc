@@ -63,7 +63,7 @@ TEST(LayoutPrice, RanksOfASequenceAddUpAndShardAsReplicasDo) {
   candidate.context_parallel = "ulysses";
   EXPECT_EQ(candidate.layout(), "dp2xcp4 ulysses fsdp");
   const LayoutStages stages = StagesOf(model, candidate).value();
-  EXPECT_DOUBLE_EQ(MemoryOf(model, candidate, stages).state.total(), 16. / 8 * 8e6 + 3 * 4e6);
+  EXPECT_DOUBLE_EQ(MemoryOf(model, candidate, stages).state.total(), 16. / 8 * 8e6 + 4 * 4e6);
 }
 
 TEST(LayoutMemory, RanksOfASequenceDivideActivations) {
