@@ -417,13 +417,12 @@ class LayoutWalk(unittest.TestCase):
     def test_what_is_not_as_in_the_walk_is_named(self):
         row = {"name": "a", "step": 104.9, "walk": 100, "waits": 1, "waits_of_walk": 1, "sent": 101, "counted": 100, "foreign": 0,
                "shares_cores": False}
-        links = {"link": "1gbit", "latency_us": 20}
-        self.assertEqual(layout_walk.report([row], links)[1], [])
+        self.assertEqual(layout_walk.report([row])[1], [])
         for change in ({"step": 94}, {"sent": 103}, {"step": float("nan")}):
-            lines, problems = layout_walk.report([row, {**row, **change}], links)
+            lines, problems = layout_walk.report([row, {**row, **change}])
             self.assertEqual(len(problems), 1, change)
             self.assertEqual("\n".join(lines).count("**outside**"), 1)
-        self.assertEqual(layout_walk.report([{**row, "step": 200, "shares_cores": True}], links)[1], [])
+        self.assertEqual(layout_walk.report([{**row, "step": 200, "shares_cores": True}])[1], [])
 
 
 class Sparse(unittest.TestCase):
