@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -38,9 +39,16 @@ Json RoundsOf(const Schedule& schedule, Json& added) {
   return rounds;
 }
 
+// Without a fraction, which makes the page larger, if it has none.
+Json NumberJson(double value) {
+  const auto whole = static_cast<int64_t>(value);
+  return static_cast<double>(whole) == value ? Json(whole) : Json(value);
+}
+
 Json TermsJson(const CommPattern& pattern) {
   const CommTerms terms = TermsOf(pattern, 1);
-  return {terms.messages, terms.link_bytes, terms.medium_bytes, terms.added_bytes};
+  return Json::array({NumberJson(terms.messages), NumberJson(terms.link_bytes),
+                      NumberJson(terms.medium_bytes), NumberJson(terms.added_bytes)});
 }
 
 Json ByWorkers(CommPattern pattern) {
