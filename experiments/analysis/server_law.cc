@@ -61,8 +61,8 @@ std::string MeasuredText(const SummaryRow& server, const SummaryRow& group) {
     return "";
   }
   return Tr(
-      " With this run's buckets: $0 times; measured: the exchange $1 times (less waiting for others), the "
-      "step $2 times.",
+      " With this run's buckets, $0 times in theory. Measured: the exchange $1 times (less waiting for "
+      "others); the step, which also computes, $2 times.",
       Ratio(*server.predicted_comm_ms, *group.predicted_comm_ms), Ratio(moving(server), moving(group)),
       Ratio(group.mean.samples_per_s, server.mean.samples_per_s));
 }

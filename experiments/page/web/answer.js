@@ -53,7 +53,7 @@ function drawSpeeds(parent, run) {
   const shared = placesOf(run);
   parent.append(make('div', {id: 'speeds-box'}, scrollTable({id: 'speeds'}, t('throughput_title'), ['strategy', 'samples_per_s', 'machines_interval', 'exposed_ms', 'hidden_word_ms'].map((key) => t(key)),
       rows.map((row) => [rowHead(rowName(row)), withThousands(row.samples_per_s), intervalText(row), ...(communicates(row) ? [row.exposed_comm_ms, communicationOf(row).hidden].map(brief) : ['', ''])])),
-  make('p', {class: 'note'}, [asTaken(t('speeds_note')), shared.length === 1 ? t('servers_are', shared[0]) : ''].join(' ').trim())));
+  make('p', {class: 'note'}, [asTaken(t('speeds_note')), rows.some((row) => row.plain === 'none') ? t('speeds_none') : '', shared.length === 1 ? t('servers_are', shared[0]) : ''].filter(Boolean).join(' '))));
 }
 
 // Whether the times that the answer uses can be trusted: {state: valid, limited, simulated or invalid; title, why}. psring wrote it

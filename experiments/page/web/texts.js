@@ -53,6 +53,7 @@ const TEXTS = {
   split_parts: 'Computing (measured). Sending: what a step waits for communication (measured), minus waiting for others (derived from the ranks\' starts). {0}Rest: optimizer, data, waiting for the processor (derived). Hidden, dashed (derived): without overlap, the step would be this much longer.',
   split_bubble: 'Bubble: waiting for other stages to compute (measured). ',
   hidden_word_ms: 'hidden ms',
+  speeds_none: 'none: training without any exchange.',
   speeds_note: '{unit}/s and exposed ms (measured); interval and hidden ms (derived).',
   servers_are: 'The servers of this run: {0}.',
   means_all: 'Means over ranks and steps.',

@@ -84,9 +84,9 @@ TEST(ServerLaw, LeadsFromTheoryToTheStep) {
   }
   EXPECT_THAT(ServerLaw(rows),
               ElementsAre(Has("ps-sync (one dedicated server; push and pull at the same time) exchanges "
-                              "2.67 times as long as ring with 4 workers. With this run's buckets: 3.00 "
-                              "times; measured: the exchange 3.10 times (less waiting for others), the step "
-                              "2.14 times.")));
+                              "2.67 times as long as ring with 4 workers. With this run's buckets, 3.00 "
+                              "times in theory. Measured: the exchange 3.10 times (less waiting for others); "
+                              "the step, which also computes, 2.14 times.")));
 }
 
 TEST(ServerLaw, BeginsWithTheLargestRatioAndNamesAPlacementOnce) {
