@@ -61,8 +61,8 @@ std::string MeasuredText(const SummaryRow& server, const SummaryRow& group) {
     return "";
   }
   return Tr(
-      " With this run's buckets, $0 times in theory. Measured: the exchange $1 times (less waiting for "
-      "others); the step, which also computes, $2 times.",
+      " With this run's buckets, $0 times in theory. Measured: the exchange $1 times (without waiting "
+      "for others); the step, which also computes, $2 times.",
       Ratio(*server.predicted_comm_ms, *group.predicted_comm_ms), Ratio(moving(server), moving(group)),
       Ratio(group.mean.samples_per_s, server.mean.samples_per_s));
 }
@@ -208,11 +208,14 @@ std::vector<std::string> BucketFindings(const std::vector<SummaryRow>& rows,
       for (const double size : buckets) each.push_back(ThreeDigits(1e-6 * size));
       sizes = Tr(" ($0 MB)", absl::StrJoin(each, Tr(", ")));
     }
+    const std::string name = WithWire(row, row.configuration.strategy.name);
+    const std::string last = MsText(theory), mean = MsText(1e-3 * *row.predicted_comm_ms);
+    const int workers = row.configuration.workers;
     (by_buckets ? few : other)
-        .push_back(Tr("$0 with $1 workers: $2 ms until the last worker has its weights (mean over workers: "
-                      "$3 ms), not $4 ms",
-                      WithWire(row, row.configuration.strategy.name), row.configuration.workers,
-                      MsText(theory), MsText(1e-3 * *row.predicted_comm_ms), MsText(law)));
+        .push_back(last == mean ? Tr("$0 with $1 workers: $2 ms, not $3 ms", name, workers, last, MsText(law))
+                                : Tr("$0 with $1 workers: $2 ms until the last worker has its weights (mean "
+                                     "over workers: $3 ms), not $4 ms",
+                                     name, workers, last, mean, MsText(law)));
   }
   if (!few.empty()) {
     findings.push_back(
