@@ -20,7 +20,6 @@
 #include "experiments/analysis/row_queries.h"
 #include "experiments/analysis/verdict.h"
 #include "experiments/design/plan.h"
-#include "experiments/machine/machine.h"
 #include "trainer/programs/pipeline_flags.h"
 
 namespace psring {
@@ -373,9 +372,9 @@ void AddCaveats(const std::vector<SummaryRow>& rows, int cores, std::vector<std:
     if (row.configuration.oversubscribed && !NetworkDecides(rows, row.configuration.workers)) {
       oversubscribed.insert(row.configuration.workers);
     }
-    if (row.valid || row.mean.gpus_shared > 0) continue;
-    if (row.foreign_cpu_pct > kMaxForeignCpuPct) foreign.push_back(row.configuration.name());
-    if (row.other_psring > 0) beside.push_back(row.configuration.name());
+    if (row.valid) continue;
+    if (IsDisturbed(row)) foreign.push_back(row.configuration.name());
+    if (IsBesidePsring(row)) beside.push_back(row.configuration.name());
   }
   if (!oversubscribed.empty()) {
     findings.push_back(

@@ -10,6 +10,7 @@
 #include "common/text/units.h"
 #include "experiments/analysis/table.h"
 #include "experiments/design/plan.h"
+#include "experiments/machine/machine.h"
 
 namespace psring {
 namespace {
@@ -76,6 +77,12 @@ std::vector<std::string> Names(const std::vector<std::string>& wires, const char
 }
 
 }  // namespace
+
+bool IsDisturbed(const SummaryRow& row) {
+  return row.mean.gpus_shared == 0 && row.foreign_cpu_pct > kMaxForeignCpuPct;
+}
+
+bool IsBesidePsring(const SummaryRow& row) { return row.mean.gpus_shared == 0 && row.other_psring > 0; }
 
 const SummaryRow* FindRow(const std::vector<SummaryRow>& rows, const std::string& strategy, int workers) {
   for (const SummaryRow& row : rows) {

@@ -9,6 +9,11 @@
 
 namespace psring {
 
+// What makes a row's times invalid, if its ranks do not share a GPU: the processor time of other programs, or
+// another psring.
+bool IsDisturbed(const SummaryRow& row);
+bool IsBesidePsring(const SummaryRow& row);
+
 // Null: there is no such row.
 const SummaryRow* FindRow(const std::vector<SummaryRow>& rows, const std::string& strategy, int workers);
 

@@ -11,7 +11,6 @@
 #include "experiments/analysis/table.h"
 #include "experiments/analysis/verdict.h"
 #include "experiments/design/plan.h"
-#include "experiments/machine/machine.h"
 
 namespace psring {
 namespace {
@@ -29,10 +28,6 @@ bool Shares(const SummaryRow* row) { return row->mean.gpus_shared > 0; }
 
 bool HasTimes(const SummaryRow* row) { return !Shares(row); }
 
-bool IsBesidePsring(const SummaryRow* row) { return HasTimes(row) && row->other_psring > 0; }
-
-bool IsDisturbed(const SummaryRow* row) { return HasTimes(row) && row->foreign_cpu_pct > kMaxForeignCpuPct; }
-
 std::string NamesIn(const Rows& rows) {
   std::vector<std::string> names;
   for (const SummaryRow* row : rows) names.push_back(row->configuration.name());
@@ -47,8 +42,9 @@ std::string MostForeign(const Rows& rows) {
 
 // Why the times of `rows` are not valid. `all`: the number of rows of the run.
 void AddDisturbance(const Rows& rows, size_t all, std::vector<std::string>& why) {
-  const Rows gpus = Those(rows, Shares), others = Those(rows, IsDisturbed),
-             beside = Those(rows, IsBesidePsring), timed = Those(rows, HasTimes);
+  const Rows gpus = Those(rows, Shares), timed = Those(rows, HasTimes),
+             others = Those(rows, [](const SummaryRow*row) { return IsDisturbed(*row); }),
+             beside = Those(rows, [](const SummaryRow*row) { return IsBesidePsring(*row); });
   const auto named = [&](const Rows& those) {
     return those.size() == all ? Tr("every row") : NamesIn(those);
   };

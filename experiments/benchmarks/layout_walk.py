@@ -208,8 +208,8 @@ def report(rows):
             "Exchanges take the time of the link: of the loopback as two all-reduces of `psring bench` give it after the run, of a "
             "virtual cluster 1 Gbit/s, of which 95% are usable. Of tp2 over the loopback, which varies, the run with the median ratio of "
             f"{CASES['gpt-mini, tp2'].runs}. Replayed: {BLOCKS} equal blocks of {BLOCK_MS[0]:.0f} and {BLOCK_MS[1]:.0f} ms and "
-            f"{BLOCK_BYTES:,} bytes; a recording has no matrices or sequences to divide, so tp and cp compute. (c): more processes than cores, whose turns no "
-            "walk knows. Two micro-batches, SGD, float32.", "",
+            f"{BLOCK_BYTES:,} bytes; a recording has no matrices or sequences to divide, so tp and cp compute. (c): more processes "
+            "than cores, whose turns no walk knows. Two micro-batches, SGD, float32.", "",
             *runs.table("run | step, ms (m) | walk, ms (s) | ratio (d) | waits for bytes, ms (m) | of the walk (s) | bytes that a rank "
                         "sends (m) | of the walk (s) | ratio (d) | processor time of others", cells), "",
             f"Limits: steps within {MOST_OFF:.0%} (not of c), bytes within {MOST_BYTES_OFF:.0%}. "
