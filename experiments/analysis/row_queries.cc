@@ -145,7 +145,7 @@ std::vector<WorkerClass> ClassesOf(const SummaryRow& row) {
 }
 
 std::string RankedName(const SummaryRow& row) {
-  const std::string name = NameWithServers(row);
+  std::string name = NameWithServers(row);
   const std::vector<WorkerClass> classes = ClassesOf(row);
   if (classes.empty()) return name;
   const WorkerClass& most = classes.front();

@@ -1,7 +1,6 @@
 #include "trainer/pipeline/unit_passes.h"
 
 #include <algorithm>
-#include <ranges>
 #include <set>
 
 #include "common/base/check.h"
@@ -131,7 +130,9 @@ absl::Status UnitPasses::Forward(size_t unit, const Pass& pass) {
 }
 
 absl::Status UnitPasses::Backward(size_t unit, const Pass& pass, Span flat) {
-  for (const LayerRun& run : std::views::reverse(runs_[unit])) {
+  const std::vector<LayerRun>& runs = runs_[unit];
+  for (size_t r = runs.size(); r-- > 0;) {
+    const LayerRun& run = runs[r];
     const ModelState state = StateOf(run, pass.state);
     if (run.has_buckets()) {
       PSRING_RETURN_IF_ERROR(BackwardInBlocks(run, state, pass));
