@@ -92,13 +92,19 @@ void Execution::Start(int round, uint32_t slab) {
   for (const LoweredSend& send : lowered_->rounds[round].sends) {
     const ChunkRange piece = Piece(send.first_chunk, send.chunk_count, slab);
     const std::byte* from = Read(send.first_chunk, send.fresh) + piece.first * width;
-    transport_.Send(send.peer, tag, ConstSpan(from, piece.length, memory_.type), send.copy);
+    SendTraits traits{.copy = send.copy};
+    if (send.reply_round >= 0) {
+      traits.reply = {.round = static_cast<uint32_t>(send.reply_round),
+                      .to = Write(send.first_chunk) + piece.first * width};
+    }
+    transport_.Send(send.peer, tag, ConstSpan(from, piece.length, memory_.type), traits);
   }
   for (const LoweredReceive& receive : lowered_->rounds[round].receives) {
     const ChunkRange piece = Piece(receive.first_chunk, receive.chunk_count, slab);
     std::byte* const to = Write(receive.first_chunk) + piece.first * width;
     const std::byte* own = Read(receive.first_chunk, receive.fresh) + piece.first * width;
-    transport_.Receive(tag, Span{to, piece.length, memory_.type}, memory_.op, own, receive.sources);
+    transport_.Receive(tag, Span{to, piece.length, memory_.type}, memory_.op, own, receive.sources,
+                       receive.replies);
   }
   in_flight_.PushBack() = {round, slab};
 }

@@ -1,15 +1,20 @@
 // psring's own backend: a schedule for every collective, run over a transport.
 
 #include <algorithm>
+#include <bit>
 #include <deque>
+#include <map>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/errors.h"
 #include "common/base/mutex.h"
 #include "common/text/translate.h"
+#include "ring_worker/groups/copy_choice.h"
 #include "ring_worker/groups/execution.h"
 #include "ring_worker/groups/groups.h"
+#include "ring_worker/schedules/default_algorithm.h"
 #include "ring_worker/transports/cuda/cuda_ipc.h"
 
 namespace psring {
@@ -20,9 +25,8 @@ constexpr char kGpuTransport[] = "cuda_ipc";
 // Up to this many bytes a call does not cut transfers, which would only increase their number.
 constexpr size_t kWholeBytes = 64 << 10;
 
-// From this size on, the blocks of an all-to-all do not stay in the caches until they are used: with 4 ranks,
-// inputs and outputs are 64 MiB.
-constexpr size_t kPastCachesBytes = 8 << 20;
+// Up to this many bytes a copy stays in the caches.
+constexpr size_t kSmallBytes = 16 << 10;
 
 // An all-to-all's segments in flight, at least. Nothing is forwarded from the caches, and with more of them
 // ranks that share a core change places less often. Twice 2 * 3 segments are the slots of a peer.
@@ -33,7 +37,15 @@ const ScheduleTable& SchedulesOf(const GroupOptions& options) {
 }
 
 std::string ChosenAlgorithm(const GroupOptions& options) {
-  return options.algorithm.empty() ? "ring" : options.algorithm;
+  return options.algorithm.empty() ? kDefaultAlgorithm : options.algorithm;
+}
+
+bool SharesMemory(const TransportInfo& info) { return info.name == "shm"; }
+
+// The schedule of a group's large all-reduces, whose pairs are connected when the group is made.
+std::string LargeAlgorithm(const std::string& algorithm, const TransportInfo& info) {
+  if (algorithm != kDefaultAlgorithm) return algorithm;
+  return DefaultAlgorithm(Collective::kAllReduce, SIZE_MAX / info.size, info.size, SharesMemory(info));
 }
 
 // The algorithm of a collective in a group of `algorithm`, which may not offer it.
@@ -67,7 +79,7 @@ absl::StatusOr<std::string> CompleteName(const GroupOptions& options, const Tran
 // The same on all ranks.
 absl::StatusOr<std::string> AlgorithmHere(const GroupOptions& options, const TransportInfo& info) {
   absl::StatusOr<std::string> name = CompleteName(options, info);
-  const bool suits = name.ok() && AllReduceOf(*name, info.size, options).ok();
+  const bool suits = name.ok() && AllReduceOf(LargeAlgorithm(*name, info), info.size, options).ok();
   if (options.is_part && !suits) return "ring";
   return name;
 }
@@ -114,7 +126,8 @@ class ScheduledGroup final : public ProcessGroup,
     Collective collective;
     int root;
     bool whole;
-    std::string algorithm;
+    std::string chosen;  // the group's algorithm, or its choice for the size
+    std::string operation;
     LoweredSchedule lowered;
   };
 
@@ -162,7 +175,7 @@ class ScheduledGroup final : public ProcessGroup,
     if (scatter) {
       PSRING_ASSIGN_OR_RETURN(memory.scratch, Scratch(bytes));
     }
-    PSRING_ASSIGN_OR_RETURN(const Prepared* prepared, Prepare(call.collective, call.root, whole));
+    PSRING_ASSIGN_OR_RETURN(const Prepared* prepared, Prepare(call, bytes, whole));
 
     CallInfo info;
     info.number = next_call_++;
@@ -170,27 +183,47 @@ class ScheduledGroup final : public ProcessGroup,
     info.op = call.op;
     info.root = static_cast<uint16_t>(call.root);
     info.elements = memory.count;
-    prepared->algorithm.copy(info.operation, sizeof info.operation - 1);
-    transport_->BeginCall(info);
-    const bool exchanges = call.collective == Collective::kAllToAll;
-    transport_->PassCaches(exchanges && bytes >= kPastCachesBytes);
-    host_.PassCaches(exchanges && bytes >= kPastCachesBytes);
+    prepared->operation.copy(info.operation, sizeof info.operation - 1);
     Pace pace = pace_;
+    const bool exchanges = call.collective == Collective::kAllToAll;
     if (exchanges && !this->info().on_gpu) pace.depth = std::max(pace.depth, kExchangeDepth);
-    return execution_.Run(prepared->lowered, whole, info.number, memory, pace);
+    CopyChoice* const choice = bytes > kSmallBytes ? &ChoiceFor(call, bytes) : nullptr;
+    const bool passes = choice != nullptr && choice->passes_caches();
+    transport_->PassCaches(passes);
+    host_.PassCaches(passes);
+    transport_->BeginCall(info);
+    const int64_t begin = MonotonicNanos();
+    absl::Status status = execution_.Run(prepared->lowered, whole, info.number, memory, pace);
+    if (choice != nullptr) choice->Note(MonotonicNanos() - begin);
+    return status;
   }
 
-  absl::StatusOr<const Prepared*> Prepare(Collective collective, int root, bool whole) {
+  // Calls of about the same size in the same kinds of memory share a choice.
+  CopyChoice& ChoiceFor(const CollectiveCall& call, size_t bytes) {
+    const bool in_place = call.in.data == call.out.data;
+    return choices_[{call.collective, in_place, std::bit_width(bytes)}];
+  }
+
+  absl::StatusOr<const Prepared*> Prepare(const CollectiveCall& call, size_t bytes, bool whole) {
+    const absl::string_view chosen =
+        info().algorithm == kDefaultAlgorithm
+            ? DefaultAlgorithm(call.collective, bytes, size(), SharesMemory(transport_->info()))
+            : absl::string_view(info().algorithm);
     for (const Prepared& prepared : prepared_) {
-      if (prepared.collective == collective && prepared.root == root && prepared.whole == whole)
+      if (prepared.collective == call.collective && prepared.root == call.root && prepared.whole == whole &&
+          prepared.chosen == chosen) {
         return &prepared;
+      }
     }
     const ScheduleTable& rows = SchedulesOf(options_);
-    const std::string algorithm = AlgorithmOf(info().algorithm, collective, rows);
-    PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Schedule> schedule,
-                            MakeSchedule(algorithm, collective, {.ranks = size(), .root = root}, rows));
-    prepared_.push_back({collective, root, whole, absl::StrCat(algorithm, " ", Name(collective)),
+    const std::string algorithm = AlgorithmOf(std::string(chosen), call.collective, rows);
+    PSRING_ASSIGN_OR_RETURN(
+        const std::unique_ptr<Schedule> schedule,
+        MakeSchedule(algorithm, call.collective, {.ranks = size(), .root = call.root}, rows));
+    prepared_.push_back({call.collective, call.root, whole, std::string(chosen),
+                         absl::StrCat(algorithm, " ", Name(call.collective)),
                          LowerSchedule(*schedule, rank(), MaxRounds(*schedule), whole)});
+    if (!schedule->keeps_input()) MarkReplies(prepared_.back().lowered, rank());
     return &prepared_.back();
   }
 
@@ -216,6 +249,7 @@ class ScheduledGroup final : public ProcessGroup,
   // Used by the thread that runs the calls:
   Execution execution_;
   std::deque<Prepared> prepared_;
+  std::map<std::tuple<Collective, bool, int>, CopyChoice> choices_;
   uint32_t next_call_ = 0;
 
   Mutex mutex_;
@@ -230,7 +264,8 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeMesh(Rendezvous& rendezvous, cons
   mesh.ranks_per_node = options.ranks_per_node;
   mesh.schedule = ChosenAlgorithm(options);
   mesh.first_peers = [&options](const TransportInfo& info) {
-    const auto schedule = AllReduceOf(AlgorithmHere(options, info).value_or(""), info.size, options);
+    const auto schedule =
+        AllReduceOf(LargeAlgorithm(AlgorithmHere(options, info).value_or(""), info), info.size, options);
     // MakeScheduledGroup reports an unsupported algorithm.
     return schedule.ok() ? PeersOf(**schedule, info.rank) : std::vector<int>();
   };
@@ -276,7 +311,12 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNativeGroup(Rendezvous& rendez
 BackendRow NativeBackend() {
   return {.name = "native",
           .summary = "psring's own schedules and transports",
-          .algorithms = [](Collective collective) { return AlgorithmsFor(collective); },
+          .algorithms =
+              [](Collective collective) {
+                std::vector<std::string> names = AlgorithmsFor(collective);
+                names.emplace_back(kDefaultAlgorithm);
+                return names;
+              },
           .transports = {"auto", "shm", "tcp", kGpuTransport},
           .make = MakeNativeGroup};
 }
@@ -292,7 +332,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeScheduledGroup(std::unique_ptr
   }
   PSRING_ASSIGN_OR_RETURN(const std::string algorithm, AlgorithmHere(options, info));
   // Reports an unsupported algorithm now, not in the first call.
-  PSRING_RETURN_IF_ERROR(AllReduceOf(algorithm, info.size, options).status());
+  PSRING_RETURN_IF_ERROR(AllReduceOf(LargeAlgorithm(algorithm, info), info.size, options).status());
   return std::make_unique<ScheduledGroup>(std::move(transport), algorithm, options, segment_bytes,
                                           through_host);
 }

@@ -106,6 +106,48 @@ LoweredSchedule LowerSchedule(const Schedule& schedule, int rank, int rounds, bo
   return lowered;
 }
 
+void MarkReplies(LoweredSchedule& lowered, int rank) {
+  struct Uses {
+    std::vector<std::pair<int, LoweredSend*>> sends;  // since the last receive, with their rounds
+    LoweredReceive* received = nullptr;
+  };
+  std::vector<Uses> chunks(static_cast<size_t>(lowered.chunks));
+  std::map<const LoweredReceive*, std::set<int>> unanswered;  // sources
+  // Whether all chunks of a transfer were last received together, and no others with them.
+  const auto answers = [&](const auto& transfer, const LoweredReceive* received) {
+    const auto first = chunks.begin() + transfer.first_chunk;
+    return received != nullptr && received->first_chunk == transfer.first_chunk &&
+           received->chunk_count == transfer.chunk_count &&
+           std::all_of(first, first + transfer.chunk_count,
+                       [&](const Uses& uses) { return uses.received == received; });
+  };
+  for (int r = 0; r <= lowered.last_round; ++r) {
+    for (LoweredSend& send : lowered.rounds[r].sends) {
+      LoweredReceive* const received = chunks[send.first_chunk].received;
+      if (answers(send, received)) {
+        std::set<int>& left = unanswered[received];
+        received->replies = left.erase(send.peer) > 0 && left.empty();
+      }
+      for (int c = 0; c < send.chunk_count; ++c) chunks[send.first_chunk + c].sends.push_back({r, &send});
+    }
+    for (LoweredReceive& receive : lowered.rounds[r].receives) {
+      const auto first = chunks.begin() + receive.first_chunk, end = first + receive.chunk_count;
+      const bool one_each = std::all_of(first, end, [](const Uses& uses) { return uses.sends.size() == 1; });
+      if (one_each && receive.sources.size() == 1 && receive.sources.front() != rank) {
+        const auto [round, send] = first->sends.front();
+        if (round < r && send->peer == receive.sources.front() && send->first_chunk == receive.first_chunk &&
+            send->chunk_count == receive.chunk_count) {
+          send->reply_round = r;
+        }
+      }
+      std::fill(first, end, Uses{{}, &receive});
+      std::set<int>& sources = unanswered[&receive];
+      sources.insert(receive.sources.begin(), receive.sources.end());
+      sources.erase(rank);
+    }
+  }
+}
+
 std::vector<int> PeersOf(const Schedule& schedule, int rank) {
   std::set<int> peers;
   std::vector<Transfer> transfers;

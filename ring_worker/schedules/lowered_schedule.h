@@ -16,14 +16,16 @@ namespace psring {
 struct LoweredSend {
   int peer;
   int first_chunk, chunk_count;
-  bool copy;   // a receive of the same round writes to this memory
-  bool fresh;  // nothing has been received into it: it is still the caller's input
+  bool copy;             // a receive of the same round writes to this memory
+  bool fresh;            // nothing has been received into it: it is still the caller's input
+  int reply_round = -1;  // see MarkReplies
 };
 
 struct LoweredReceive {
   int first_chunk, chunk_count;
   std::vector<int> sources;  // added from left to right; the rank itself means its own values
   bool fresh;                // our own values are still the caller's input
+  bool replies = false;      // see MarkReplies
 };
 
 struct LoweredRound {
@@ -50,6 +52,12 @@ int MaxRounds(const Schedule& schedule);
 // `rounds`: MaxRounds(schedule). `whole`: a transfer of several chunks stays one; otherwise it becomes one
 // per chunk, which can then be cut into segments. Sender and receiver must agree.
 LoweredSchedule LowerSchedule(const Schedule& schedule, int rank, int rounds, bool whole);
+
+// Marks transfers whose result returns the way it came. A send's `reply_round`: the round in which the peer's
+// values replace what was sent, if no other transfer of this rank uses these chunks from the last receive
+// before the send until then. A receive `replies` if its result is sent to all its sources before anything
+// else is received into its chunks.
+void MarkReplies(LoweredSchedule& lowered, int rank);
 
 // The ranks with which `rank` exchanges anything, in order.
 std::vector<int> PeersOf(const Schedule& schedule, int rank);

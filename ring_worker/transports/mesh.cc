@@ -20,6 +20,9 @@ namespace {
 // In a larger mesh the slots of all pairs would take gigabytes.
 constexpr int kMaxTouchingRanks = 16;
 
+// A peer writes a reply within microseconds, unless it is stopped or has been killed meanwhile.
+constexpr absl::Duration kForReplies = absl::Milliseconds(100);
+
 uint64_t HashOf(const CallInfo& call) {
   uint64_t words[sizeof call / 8];
   std::memcpy(words, &call, sizeof call);
@@ -168,22 +171,27 @@ void MeshTransport::BeginCall(const CallInfo& call) {
   identity.number = 0;
   call_hash_ = HashOf(identity);
   if (arena_) arena_->NoteCall(call);
+  for (const int rank : used_) {
+    if (peers_[rank]->shared != nullptr) peers_[rank]->shared->BeginCall(passes_caches());
+  }
 }
 
-void MeshTransport::Send(int to, Tag tag, ConstSpan from, bool copy) {
+void MeshTransport::Send(int to, Tag tag, ConstSpan from, const SendTraits& traits) {
   PSRING_CHECK(to >= 0 && to < size() && to != rank_);
   const uint64_t transfers = Open(tag);
   const FrameHeader header = Header(tag, from.bytes());
   const auto* payload = static_cast<const std::byte*>(from.data);
   Peer& peer = PeerOf(to);
   if (peer.shares) {
-    if (peer.shared != nullptr && peer.waiting.empty() && SendShared(peer, header, payload, copy, transfers))
+    if (peer.shared != nullptr && peer.waiting.empty() &&
+        SendShared(peer, header, payload, traits, transfers)) {
       return;
+    }
     WaitingFrame& waiting = peer.waiting.PushBack();
     waiting.header = header;
     waiting.transfers = transfers;
-    waiting.copy = copy;
-    waiting.payload = copy ? Keep(waiting.kept, payload, header.bytes) : payload;
+    waiting.traits = traits;
+    waiting.payload = traits.copy ? Keep(waiting.kept, payload, header.bytes) : payload;
     return;
   }
   FrameStream& stream = *peer.stream;
@@ -194,13 +202,14 @@ void MeshTransport::Send(int to, Tag tag, ConstSpan from, bool copy) {
   frame.payload = payload;
   // Immediately, so that the peer does not depend on our next wait.
   if (stream.out().size() == 1 && stream.fd() >= 0 && early_failure_.ok()) early_failure_ = Write(to, stream);
-  if (copy && !stream.out().empty()) {  // our frame is the last
+  if (traits.copy && !stream.out().empty()) {  // our frame is the last
     OutgoingFrame& unsent = stream.out().back();
     unsent.payload = Keep(unsent.copy, payload, header.bytes);
   }
 }
 
-void MeshTransport::Receive(Tag tag, Span to, ReduceOp op, const void* own, absl::Span<const int> sources) {
+void MeshTransport::Receive(Tag tag, Span to, ReduceOp op, const void* own, absl::Span<const int> sources,
+                            bool replies) {
   const uint64_t number = gathers_.popped() + gathers_.size();
   Gather& gather = gathers_.PushBack();
   gather.expected = Header(tag, to.bytes());
@@ -211,6 +220,7 @@ void MeshTransport::Receive(Tag tag, Span to, ReduceOp op, const void* own, absl
   gather.sources.assign(sources.begin(), sources.end());
   gather.next = 0;
   gather.complete = false;
+  gather.replies = replies;
   gather.all_shared = true;
   for (int source : sources) {
     PSRING_CHECK(source >= 0 && source < size());
@@ -248,7 +258,16 @@ absl::Status MeshTransport::Wait(Tag tag, absl::Duration timeout) {
   while (!transfers_.empty() && transfers_.front().unfinished == 0) transfers_.PopFront();
   if (status.ok() && !aborted_.load(std::memory_order_relaxed)) return status;
   if (!status.ok()) Abort(status);
+  AwaitReplies();
   return failure();
+}
+
+void MeshTransport::AwaitReplies() {
+  const MonotonicTime deadline = MonotonicNow() + kForReplies;
+  for (const int rank : used_) {
+    const SharedLink* const link = peers_[rank]->shared.get();
+    while (link != nullptr && link->PeerWritesReply() && MonotonicNow() < deadline) SpinPause();
+  }
 }
 
 absl::Status MeshTransport::Register(const Buffer& buffer) {
@@ -277,6 +296,7 @@ void MeshTransport::Abort(absl::Status why) {
     if (!failure_.ok()) return;
     failure_ = std::move(why);
     aborted_.store(true, std::memory_order_release);
+    if (arena_) arena_->ended().store(1);
     // A peer's reason is relayed unchanged.
     NotifyPeers({failure_.code(), relayed_ ? std::string(failure_.message()) : GaveUp(failure_.message())});
   }

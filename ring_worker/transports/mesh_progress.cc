@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "common/base/deadline.h"
 #include "common/base/errors.h"
@@ -24,6 +25,11 @@ constexpr absl::Duration kMaxFutexWait = absl::Milliseconds(20);
 
 constexpr int64_t kSpinNs = 100'000;  // longer than it takes to add a segment
 constexpr int kPausesBetweenLooks = 16;
+
+// Of a sum that is copied while it is in the L1 cache.
+constexpr size_t kBlockBytes = 8 << 10;
+
+void CopyInCaches(void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }
 
 }  // namespace
 
@@ -87,10 +93,10 @@ absl::StatusOr<bool> MeshTransport::Turn() {
 
 // --- shared memory ---
 
-bool MeshTransport::SendShared(Peer& peer, const FrameHeader& header, const std::byte* payload, bool copy,
-                               uint64_t transfers) {
+bool MeshTransport::SendShared(Peer& peer, const FrameHeader& header, const std::byte* payload,
+                               const SendTraits& traits, uint64_t transfers) {
   bool taken = false;
-  if (!peer.shared->TrySend(header, call_hash_, payload, copy, taken)) return false;
+  if (!peer.shared->TrySend(header, call_hash_, payload, traits, taken)) return false;
   CountSent(header.bytes);
   if (taken) {
     Finish(transfers);
@@ -111,7 +117,7 @@ bool MeshTransport::TurnShared(Peer& peer) {
   }
   for (; !peer.waiting.empty(); moved = true) {
     const WaitingFrame& frame = peer.waiting.front();
-    if (!SendShared(peer, frame.header, frame.payload, frame.copy, frame.transfers)) break;
+    if (!SendShared(peer, frame.header, frame.payload, frame.traits, frame.transfers)) break;
     peer.waiting.PopFront();
   }
   return moved;
@@ -140,11 +146,12 @@ absl::StatusOr<bool> MeshTransport::TakeShared(Gather& gather, uint64_t number) 
                             peers_[source]->shared->Payload(gather.expected, call_hash_));
     terms_.push_back(payload);
   }
-  if (terms_.size() == 1 && passes_caches()) {
+  if (terms_.size() == 1 && terms_.front() == gather.to.data) {
+    // The peer has written its reply there.
+  } else if (terms_.size() == 1 && passes_caches()) {
     cpu::CopyPastCaches(gather.to.data, terms_.front(), gather.to.bytes());
   } else {
-    cpu::Reduce(gather.op, gather.to.type, gather.to.count, gather.to.data, terms_.data(),
-                static_cast<int>(terms_.size()));
+    Combine(gather);
   }
   for (size_t i = first; i < last; ++i) {
     const int source = gather.sources[i];
@@ -156,6 +163,37 @@ absl::StatusOr<bool> MeshTransport::TakeShared(Gather& gather, uint64_t number) 
   gather.next = last;
   Advance(gather);
   return true;
+}
+
+void MeshTransport::Combine(const Gather& gather) {
+  const auto terms = static_cast<int>(terms_.size());
+  places_.clear();
+  for (size_t i = 0; gather.replies && gather.all_shared && i < gather.sources.size(); ++i) {
+    if (gather.sources[i] == rank_) continue;
+    std::byte* const place = peers_[gather.sources[i]]->shared->FillPlace(gather.expected);
+    if (place != nullptr) places_.push_back(place);
+  }
+  if (places_.empty()) {
+    cpu::Reduce(gather.op, gather.to.type, gather.to.count, gather.to.data, terms_.data(), terms);
+    return;
+  }
+  // Every block is copied from the L1 cache. What is past the caches is not read before it is written.
+  const bool past = passes_caches() && gather.own != gather.to.data;
+  if (past) block_.resize(kBlockBytes);
+  const size_t width = SizeOf(gather.to.type), bytes = gather.to.bytes();
+  const auto copy = passes_caches() ? cpu::CopyPastCaches : CopyInCaches;
+  auto* const to = static_cast<std::byte*>(gather.to.data);
+  for (size_t done = 0; done < bytes; done += kBlockBytes) {
+    const size_t part = std::min(kBlockBytes, bytes - done);
+    std::byte* const block = past ? block_.data() : to + done;
+    cpu::Reduce(gather.op, gather.to.type, part / width, block, terms_.data(), terms);
+    if (past) copy(to + done, block, part);
+    for (std::byte* const place : places_) copy(place + done, block, part);
+    for (const void*& term : terms_) term = static_cast<const std::byte*>(term) + part;
+  }
+  for (const int source : gather.sources) {
+    if (source != rank_) peers_[source]->shared->EndReply();
+  }
 }
 
 void MeshTransport::Advance(Gather& gather) {

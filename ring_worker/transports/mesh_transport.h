@@ -47,8 +47,9 @@ class MeshTransport final : public Transport {
   absl::Status ConnectTo(const std::vector<int>& peers, absl::Duration timeout);
 
   void BeginCall(const CallInfo& call) override;
-  void Send(int to, Tag tag, ConstSpan from, bool copy) override;
-  void Receive(Tag tag, Span to, ReduceOp op, const void* own, absl::Span<const int> sources) override;
+  void Send(int to, Tag tag, ConstSpan from, const SendTraits& traits) override;
+  void Receive(Tag tag, Span to, ReduceOp op, const void* own, absl::Span<const int> sources,
+               bool replies) override;
   absl::Status Wait(Tag tag, absl::Duration timeout) override;
   absl::Status Register(const Buffer& buffer) override;
   void Unregister(const Buffer& buffer) override;
@@ -73,6 +74,7 @@ class MeshTransport final : public Transport {
     absl::InlinedVector<int, 16> sources;
     size_t next = 0;          // sources before this index are in `to`
     bool all_shared = false;  // every peer's frame can be read in place: one pass when all have arrived
+    bool replies = false;
     bool complete = false;
     std::vector<std::byte> own_copy;
   };
@@ -82,7 +84,7 @@ class MeshTransport final : public Transport {
     FrameHeader header;
     const std::byte* payload = nullptr;
     uint64_t transfers = 0;
-    bool copy = false;
+    SendTraits traits;
     std::vector<std::byte> kept;  // a copy of the payload if the caller's memory may change
   };
   struct UnreadFrame {
@@ -141,6 +143,8 @@ class MeshTransport final : public Transport {
   absl::StatusOr<bool> TakeConnected();
   absl::Status Attach(int rank, PeerConnections from);
   absl::Status NotConnected(absl::Duration waited) const;
+  // After giving up: returns when no peer writes into this rank's memory any more.
+  void AwaitReplies();
   // Counts one more transfer of the tag; returns the number of its Transfers.
   uint64_t Open(const Tag& tag);
   void Finish(uint64_t number) { --transfers_[number - transfers_.popped()].unfinished; }
@@ -161,11 +165,13 @@ class MeshTransport final : public Transport {
 
   // mesh_progress.cc: moving data. Moves what can be moved now. True if anything moved.
   absl::StatusOr<bool> Turn();
-  bool SendShared(Peer& peer, const FrameHeader& header, const std::byte* payload, bool copy,
+  bool SendShared(Peer& peer, const FrameHeader& header, const std::byte* payload, const SendTraits& traits,
                   uint64_t transfers);
   bool TurnShared(Peer& peer);
   // Applies the frames that are in shared memory. True if there were any.
   absl::StatusOr<bool> TakeShared(Gather& gather, uint64_t number);
+  // Combines terms_ into gather.to, and into the places of the replies.
+  void Combine(const Gather& gather);
   // Adds our own values when their position is reached, and completes the gather after the last source.
   void Advance(Gather& gather);
   bool MayRead(int rank, const FrameStream& stream) const {
@@ -231,7 +237,9 @@ class MeshTransport final : public Transport {
   Fifo<Transfers> transfers_;
   Fifo<Gather> gathers_;
   std::vector<std::byte> window_;   // received over TCP, to be added
-  std::vector<const void*> terms_;  // a member to keep its memory
+  std::vector<const void*> terms_;  // a member to keep its memory, as are the next two
+  std::vector<std::byte*> places_;
+  std::vector<std::byte> block_;
   std::vector<pollfd> polled_;
   absl::Status early_failure_;  // of a Send; Wait returns it
   bool gives_up_ = false;       // this rank's deadline has passed, or that of a peer

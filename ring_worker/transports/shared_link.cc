@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/base/errors.h"
+#include "common/kernels/copy.h"
 
 namespace psring {
 namespace {
@@ -149,32 +151,91 @@ SharedLink::SharedLink(int rank, int peer, SharedArena& mine, SharedArena theirs
       out_(mine_.channel(peer)),
       in_(theirs_.channel(rank)) {}
 
-bool SharedLink::TrySend(const FrameHeader& header, uint64_t call_hash, const std::byte* payload, bool copy,
-                         bool& taken) {
+void SharedLink::BeginCall(bool pass_caches) {
+  pass_caches_ = pass_caches;
+  while (!wanted_.empty()) wanted_.PopFront();
+  while (!promised_.empty()) promised_.PopFront();
+}
+
+const SharedLink::Region* SharedLink::FindRegion(const std::byte* payload, uint64_t bytes) const {
+  if (bytes < kInPlaceBytes) return nullptr;
+  const auto has = [&](const Region& region) {
+    return payload >= region.data && payload + bytes <= region.data + region.bytes;
+  };
+  const auto found = std::find_if(regions_.begin(), regions_.end(), has);
+  return found == regions_.end() ? nullptr : &*found;
+}
+
+void SharedLink::CopyTo(std::byte* to, const std::byte* from, uint64_t bytes) const {
+  if (bytes == 0) return;
+  if (pass_caches_) {
+    cpu::CopyPastCaches(to, from, bytes);
+  } else {
+    std::memcpy(to, from, bytes);
+  }
+}
+
+std::optional<SharedLink::Place> SharedLink::TakePlace(Fifo<Place>& places, const FrameHeader& header) {
+  if (places.empty()) return std::nullopt;
+  const Place first = places.front();
+  if (first.round != header.round || first.segment != header.segment || first.bytes != header.bytes) {
+    return std::nullopt;
+  }
+  places.PopFront();
+  return first;
+}
+
+// A rank that gives up first sets `ended` and then waits for those who write; a writer first says so and then
+// checks `ended`. All four are sequentially consistent, so at least one sees the other's store.
+bool SharedLink::BeginReply() {
+  out_.writes_reply.store(1);
+  if (theirs_.ended().load() == 0) return true;
+  EndReply();
+  return false;
+}
+
+std::byte* SharedLink::FillPlace(const FrameHeader& header) {
+  if (!first_wants_reply_ || wanted_.back().bytes != header.bytes || !BeginReply()) return nullptr;
+  wanted_.back().filled = true;
+  return wanted_.back().at;
+}
+
+bool SharedLink::TrySend(const FrameHeader& header, uint64_t call_hash, const std::byte* payload,
+                         const SendTraits& traits, bool& taken) {
   const uint64_t consumed = out_.consumed.load(std::memory_order_acquire);
   if (sent_ - consumed >= SharedArena::kEntries) return false;
   SharedArena::Entry& entry = out_.cells[sent_ % SharedArena::kEntries].entry;
-  entry.region = -1;
+  const Region* region = traits.copy ? nullptr : FindRegion(payload, header.bytes);
+  entry.offset = 0;
   taken = true;
-  if (!copy && header.bytes >= kInPlaceBytes) {
-    for (const Region& region : regions_) {
-      if (payload < region.data || payload + header.bytes > region.data + region.bytes) continue;
-      entry.region = region.number;
-      entry.offset = payload - region.data;
-      taken = false;
+  if (const std::optional<Place> place = TakePlace(wanted_, header)) {
+    if (!place->filled && BeginReply()) {
+      CopyTo(place->at, payload, header.bytes);
+      EndReply();
     }
-  }
-  if (taken) {
+    entry.region = SharedArena::kInPlace;
+  } else if (region != nullptr) {
+    entry.region = region->number;
+    entry.offset = payload - region->data;
+    taken = false;
+  } else {
     PSRING_CHECK(header.bytes <= kSlotBytes);
     // The first free slot, so that few slots are in use and stay in the cache.
     size_t slot = 0;
     while (slot < SharedArena::kSlots && slot_frame_[slot] > consumed) ++slot;
     if (slot == SharedArena::kSlots) return false;
     if (header.bytes > touched_out_) TouchSlots(out_, header.bytes, touched_out_);
-    if (header.bytes > 0) std::memcpy(out_.slots[slot], payload, header.bytes);
+    CopyTo(out_.slots[slot], payload, header.bytes);
     entry.region = -1 - static_cast<int32_t>(slot);
-    entry.offset = 0;
     slot_frame_[slot] = sent_ + 1;
+  }
+  region = traits.reply.to == nullptr ? nullptr : FindRegion(traits.reply.to, header.bytes);
+  entry.reply_region = 0;
+  if (region != nullptr) {
+    entry.reply_region = 1 + region->number;
+    entry.reply_offset = traits.reply.to - region->data;
+    entry.reply_round = traits.reply.round;
+    promised_.PushBack() = {traits.reply.round, header.segment, header.bytes, traits.reply.to};
   }
   entry.call_hash = call_hash;
   entry.bytes = header.bytes;
@@ -199,7 +260,19 @@ absl::StatusOr<const std::byte*> SharedLink::Payload(const FrameHeader& expected
     found.call = theirs_.RecentCall(call);
     return FramesDiffer(peer_, found, rank_, expected);
   }
+  const int32_t reply = ReadOnce(entry.reply_region);
+  first_wants_reply_ = reply > 0;
+  if (first_wants_reply_) {
+    PSRING_ASSIGN_OR_RETURN(std::byte* const at,
+                            InRegion(reply - 1, ReadOnce(entry.reply_offset), found.bytes));
+    wanted_.PushBack() = {ReadOnce(entry.reply_round), found.segment, found.bytes, at};
+  }
   const int32_t number = ReadOnce(entry.region);
+  const std::optional<Place> promised = TakePlace(promised_, expected);
+  if (number == SharedArena::kInPlace) {
+    if (promised.has_value()) return promised->at;
+    return DataLoss("rank ", peer_, " sent ", found.bytes, " bytes as a reply that nobody waits for");
+  }
   if (number < 0) {
     const auto slot = static_cast<size_t>(-1 - number);
     if (slot >= SharedArena::kSlots || found.bytes > kSlotBytes) {
@@ -209,11 +282,14 @@ absl::StatusOr<const std::byte*> SharedLink::Payload(const FrameHeader& expected
     if (found.bytes > touched_in_) TouchSlots(in_, found.bytes, touched_in_);
     return in_.slots[slot];
   }
-  const uint64_t offset = ReadOnce(entry.offset);
+  return InRegion(number, ReadOnce(entry.offset), found.bytes);
+}
+
+absl::StatusOr<std::byte*> SharedLink::InRegion(int32_t number, uint64_t offset, uint64_t bytes) {
   PSRING_ASSIGN_OR_RETURN(const SharedMemory* const region, RegionOf(number));
-  if (offset > region->bytes() || found.bytes > region->bytes() - offset) {
-    return DataLoss("rank ", peer_, " sent ", found.bytes, " bytes at ", offset, " of its memory region ",
-                    number, ", which has ", region->bytes());
+  if (offset > region->bytes() || bytes > region->bytes() - offset) {
+    return DataLoss("rank ", peer_, " sent ", bytes, " bytes at ", offset, " of its memory region ", number,
+                    ", which has ", region->bytes());
   }
   return region->data() + offset;
 }

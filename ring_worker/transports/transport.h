@@ -52,6 +52,19 @@ static_assert(sizeof(CallInfo) == 56);
 // "call 3, ring all_reduce (sum) of 1000 float32"
 std::string ToString(const CallInfo& call);
 
+// The peer replies to a transfer with values that replace what was sent: in `round` of the same call and
+// segment, with as many elements. Until then nobody else uses the memory `to` at this rank, so the transport
+// may let the peer write there. `to` null: no reply.
+struct ReplyPlace {
+  uint32_t round = 0;
+  std::byte* to = nullptr;
+};
+
+struct SendTraits {
+  bool copy = false;
+  ReplyPlace reply = {};
+};
+
 // Sizes that suit a transport.
 struct TransportTraits {
   size_t segment_bytes;      // the fastest size of a transfer
@@ -84,11 +97,13 @@ class Transport {
   // Start a transfer and return. The memory must not change until Wait(tag) has returned; with `copy`, until
   // the next Wait of any tag. Between two ranks, sends and the peer's receives must be started in the same
   // order. Transfers of one tag are started one after the other.
-  virtual void Send(int peer, Tag tag, ConstSpan from, bool copy = false) = 0;
+  virtual void Send(int peer, Tag tag, ConstSpan from, const SendTraits& traits = {}) = 0;
   // to[i] = the sources' values combined with `op` from left to right: `sources` are peers, each of which
   // sends to.count elements, and possibly this rank, whose values are at `own` (null if it is not a source).
-  // `own` equals `to.data` or does not overlap it. The bits do not depend on the order of arrival.
-  virtual void Receive(Tag tag, Span to, ReduceOp op, const void* own, absl::Span<const int> sources) = 0;
+  // `own` equals `to.data` or does not overlap it. The bits do not depend on the order of arrival. `replies`:
+  // to[] is this rank's reply to all sources, so the transport may write it to their ReplyPlaces at once.
+  virtual void Receive(Tag tag, Span to, ReduceOp op, const void* own, absl::Span<const int> sources,
+                       bool replies = false) = 0;
 
   // Returns when every transfer of this rank with `tag` is complete: what was sent has been read (or copied),
   // and what was to be received is in place. On a GPU (DeviceWork) "complete" means complete in the order of
@@ -96,8 +111,8 @@ class Transport {
   // sent nothing before the deadline. After an error the transport is aborted.
   virtual absl::Status Wait(Tag tag, absl::Duration timeout) = 0;
 
-  // Whether what later receives get from a single peer, without adding, is too large for the caches and not
-  // read again in the call. A hint.
+  // Whether later copies between ranks, which add nothing, write past the caches (cpu::CopyPastCaches). Which
+  // is faster depends on the machine. A hint.
   void PassCaches(bool passes) { passes_caches_ = passes; }
 
   // See MemoryRegistration.

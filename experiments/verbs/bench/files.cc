@@ -154,7 +154,8 @@ std::string BenchJson(const BenchRequest& request, const BenchResult& result, co
                       {"foreign_cpu_pct", Mean(table.foreign_cpu_pct)},
                       {"min_us", best([](const SampleFigures& s) { return s.Least(); })},
                       {"p50_us", best([](const SampleFigures& s) { return s.Median(); })},
-                      {"p99_us", best([](const SampleFigures& s) { return s.NearestRank(99); })}});
+                      {"p99_us", best([](const SampleFigures& s) { return s.NearestRank(99); })},
+                      {"chosen_algorithm", table.AlgorithmOf(cell)}});
     }
   }
   OrderedJson json = {{"version", kJsonVersion},
@@ -190,7 +191,9 @@ std::string BenchCsv(const BenchRequest& request, const BenchResult& result, con
       absl::StrAppend(&text, ",", placement, "_", figure);
     }
   }
-  text += ",limit_busbw_gb_s,calls_per_turn,samples,oversubscribed,foreign_cpu_pct,nodes\n";
+  text +=
+      ",limit_busbw_gb_s,calls_per_turn,samples,oversubscribed,foreign_cpu_pct,nodes,"
+      "chosen_algorithm\n";
   for (const BenchTable& table : result.tables()) {
     const BenchCombination& combination = table.combination;
     for (const BenchCell& cell : table.cells) {
@@ -226,7 +229,7 @@ std::string BenchCsv(const BenchRequest& request, const BenchResult& result, con
            absl::StrCat(cell.out_of_place.times_us.size()),
            MostOnAMachine(result.plan().layout, combination.workers) > run.machine.cores ? "true" : "false",
            Number(Mean(table.foreign_cpu_pct)),
-           absl::StrCat(result.plan().LayoutOf(combination.workers).nodes_used())});
+           absl::StrCat(result.plan().LayoutOf(combination.workers).nodes_used()), table.AlgorithmOf(cell)});
       text += CsvLine(fields);
     }
   }

@@ -121,8 +121,8 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
   add(what, "--backend,--backends", raw.backends, "NAME,...",
       "native, gloo, mpi, nccl [all in this build except nccl; on GPUs native and nccl]", ListOf(CheckName));
   add(what, "--algorithm,--algorithms", raw.algorithms, "NAME,...",
-      "Algorithms of the backend; hierarchical:G groups G ranks [native: ring, direct and one-shot, of "
-      "all_to_all direct and pairwise; others: their own choice]",
+      "Algorithms of the backend; default: its own choice; hierarchical:G groups G ranks [native: ring, "
+      "direct and one-shot, of all_to_all direct and pairwise; others: default]",
       ListOf(CheckName));
   add(what, "--transport,--transports", raw.transports, "NAME,...",
       "shm, tcp, auto; on GPUs cuda_ipc, for nccl auto and tcp [all except auto; on GPUs cuda_ipc, and auto "

@@ -12,6 +12,7 @@
 #include "common/text/translate.h"
 #include "common/text/units.h"
 #include "experiments/stats/statistics.h"
+#include "ring_worker/schedules/default_algorithm.h"
 
 namespace psring {
 namespace {
@@ -205,6 +206,12 @@ absl::Status BenchResult::RequireComplete() const {
     }
   }
   return absl::OkStatus();
+}
+
+std::string BenchTable::AlgorithmOf(const BenchCell& cell) const {
+  const absl::StatusOr<Collective> collective = ParseCollective(combination.collective);
+  if (combination.backend != "native" || algorithm != kDefaultAlgorithm || !collective.ok()) return algorithm;
+  return DefaultAlgorithm(*collective, cell.bytes, combination.workers, transport == "shm");
 }
 
 CollectiveRow BenchResult::RowOf(const BenchTable& table, const BenchCell& cell, int root) const {

@@ -72,6 +72,9 @@ struct BenchTable {
   std::string algorithm, transport;  // as reported by the group
   std::vector<BenchCell> cells;
   std::vector<double> foreign_cpu_pct;  // CPU use by other programs, of each launch
+
+  // `algorithm`, or what psring's default takes for this size.
+  std::string AlgorithmOf(const BenchCell& cell) const;
 };
 
 struct BenchRank {

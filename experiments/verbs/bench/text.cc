@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/cli/version.h"
 #include "common/io/csv.h"
 #include "common/measure/collective_table.h"
@@ -51,6 +52,19 @@ std::string Title(const BenchTable& table) {
   return title;
 }
 
+// Which algorithms psring's default took: "one-shot from 4K, direct from 64K". Empty: another algorithm.
+std::string ChosenText(const BenchTable& table) {
+  std::vector<std::string> parts;
+  std::string last = table.algorithm;
+  for (const BenchCell& cell : table.cells) {
+    const std::string chosen = table.AlgorithmOf(cell);
+    if (chosen == last) continue;
+    parts.push_back(Tr("$0 from $1", chosen, ByteSizeText(cell.bytes)));
+    last = chosen;
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
 std::string TableText(const BenchRequest& request, const BenchResult& result, const BenchTable& table) {
   const bool limits = !result.limits().empty();
   std::string text = Title(table) + CollectiveTableHeader(limits);
@@ -62,6 +76,8 @@ std::string TableText(const BenchRequest& request, const BenchResult& result, co
       if (figures->measured) busbw.push_back(figures->busbw);
     }
   }
+  const std::string chosen = ChosenText(table);
+  if (!chosen.empty()) absl::StrAppend(&text, Tr("# default chose $0", chosen), "\n");
   return text + CollectiveTableFooter(0, Mean(busbw));
 }
 

@@ -107,7 +107,7 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
     releases_->BeginCall(call);
   }
 
-  void Send(int peer, Tag tag, ConstSpan from, bool copy) override {
+  void Send(int peer, Tag tag, ConstSpan from, const SendTraits& traits) override {
     PSRING_CHECK(peer >= 0 && peer < size_ && peer != rank_ && tag.call == call_.number);
     if (open_.empty() || !(open_.back().tag == tag)) {
       OpenExports& opened = open_.PushBack();
@@ -122,16 +122,17 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
       opened.peers.push_back(peer);
     }
     RemoteMemory memory = {};
-    if (from.bytes() > 0) Try(Export(from, copy, opened, memory));
+    if (from.bytes() > 0) Try(Export(from, traits.copy, opened, memory));
     const absl::StatusOr<RemoteEvent> ready = Now();
     Try(ready.status());
     if (!failed_.ok()) return;  // the peer is notified when this rank's call ends
     memory.ready = *ready;
-    exports_->Send(peer, tag, AsWords(memory), /*copy=*/true);
+    exports_->Send(peer, tag, AsWords(memory), {.copy = true});
     CountSent(from.bytes());
   }
 
-  void Receive(Tag tag, Span to, ReduceOp op, const void* own, absl::Span<const int> sources) override {
+  void Receive(Tag tag, Span to, ReduceOp op, const void* own, absl::Span<const int> sources,
+               bool /*replies*/) override {
     PSRING_CHECK(tag.call == call_.number);
     Receiving& receiving = receiving_.PushBack();
     receiving.tag = tag;
@@ -157,7 +158,7 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
     }
     if (!sources_.empty()) {
       PSRING_ASSIGN_OR_RETURN(released_, Now());
-      for (const int source : sources_) releases_->Send(source, tag, AsWords(released_), /*copy=*/true);
+      for (const int source : sources_) releases_->Send(source, tag, AsWords(released_), {.copy = true});
       // They fit into slots, so this does not block; it frees the tag for AwaitRelease's receives.
       PSRING_RETURN_IF_ERROR(releases_->Wait(tag, timeout));
     }
@@ -372,7 +373,7 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
     const Tag tag = {last.number, 0, 0};
     std::vector<float> words(static_cast<size_t>(size_));
     for (int peer = 0; peer < size_; ++peer) {
-      if (peer != rank_) exports_->Send(peer, tag, ConstSpan(&words[static_cast<size_t>(rank_)], 1), true);
+      if (peer != rank_) exports_->Send(peer, tag, ConstSpan(&words[static_cast<size_t>(rank_)], 1), {.copy = true});
     }
     for (int peer = 0; peer < size_; ++peer) {
       if (peer == rank_) continue;

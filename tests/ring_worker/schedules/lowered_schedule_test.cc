@@ -109,6 +109,89 @@ TEST(LoweredSchedule, AnAllToAllSendsItsInput) {
   }
 }
 
+bool Overlap(int first, int count, int other_first, int other_count) {
+  return first < other_first + other_count && other_first < first + count;
+}
+
+template <typename Transfers>
+bool Touches(const Transfers& transfers, int first, int count) {
+  return std::any_of(transfers.begin(), transfers.end(), [&](const auto& other) {
+    return Overlap(first, count, other.first_chunk, other.chunk_count);
+  });
+}
+
+// The peer writes a reply into memory that this rank has named, possibly as soon as it has read what was
+// sent.
+TEST(MarkReplies, NothingElseTouchesTheMemoryOfAReply) {
+  for (const std::string& algorithm : AlgorithmsFor(Collective::kAllReduce)) {
+    for (const int ranks : {2, 3, 4, 6, 8}) {
+      for (const bool whole : {false, true}) {
+        std::vector<LoweredSchedule> all;
+        for (int rank = 0; rank < ranks; ++rank)
+          MarkReplies(all.emplace_back(Lower(algorithm, ranks, rank, whole)), rank);
+        for (int rank = 0; rank < ranks; ++rank) {
+          const LoweredSchedule& lowered = all[rank];
+          for (int round = 0; round <= lowered.last_round; ++round) {
+            for (const LoweredSend& send : lowered.rounds[round].sends) {
+              if (send.reply_round < 0) continue;
+              const auto& [peer, first, count, copy, fresh, reply] = send;
+              SCOPED_TRACE(testing::Message()
+                           << algorithm << ", rank " << rank << " of " << ranks << ", round " << round);
+              ASSERT_GT(reply, round);
+              EXPECT_FALSE(copy);
+              EXPECT_EQ(std::ranges::count_if(lowered.rounds[round].sends,
+                                              [&](const LoweredSend& other) {
+                                                return Overlap(first, count, other.first_chunk,
+                                                               other.chunk_count);
+                                              }),
+                        1);
+              for (int r = round + 1; r <= reply; ++r) {
+                EXPECT_FALSE(Touches(lowered.rounds[r].sends, first, count));
+                EXPECT_EQ(Touches(lowered.rounds[r].receives, first, count), r == reply);
+              }
+              EXPECT_TRUE(std::ranges::any_of(all[peer].rounds[reply].sends, [&](const LoweredSend& answer) {
+                return answer.peer == rank && answer.first_chunk == first && answer.chunk_count == count;
+              }));
+            }
+            for (const LoweredReceive& receive : lowered.rounds[round].receives) {
+              if (!receive.replies) continue;
+              std::set<int> unanswered(receive.sources.begin(), receive.sources.end());
+              unanswered.erase(rank);
+              for (int r = round + 1; !unanswered.empty(); ++r) {
+                ASSERT_LE(r, lowered.last_round);
+                for (const LoweredSend& send : lowered.rounds[r].sends) {
+                  if (send.first_chunk == receive.first_chunk && send.chunk_count == receive.chunk_count)
+                    unanswered.erase(send.peer);
+                }
+                EXPECT_TRUE(unanswered.empty() ||
+                            !Touches(lowered.rounds[r].receives, receive.first_chunk, receive.chunk_count));
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(MarkReplies, FindsTheSumsThatReturnToTheirSources) {
+  const auto replies = [](const std::string& algorithm, int ranks) {
+    LoweredSchedule lowered = Lower(algorithm, ranks, 1, /*whole=*/false);
+    MarkReplies(lowered, 1);
+    std::pair<int, int> found = {0, 0};
+    for (const LoweredRound& round : lowered.rounds) {
+      for (const LoweredSend& send : round.sends) found.first += send.reply_round >= 0;
+      for (const LoweredReceive& receive : round.receives) found.second += receive.replies;
+    }
+    return found;
+  };
+  EXPECT_EQ(replies("direct", 4), std::pair(3, 1));
+  EXPECT_EQ(replies("ring", 2), std::pair(1, 1));
+  EXPECT_EQ(replies("ring", 3), std::pair(0, 0)) << "a sum goes on to the next rank";
+  EXPECT_EQ(replies("star", 4), std::pair(1, 0));
+  EXPECT_EQ(replies("one-shot", 2), std::pair(0, 0));
+}
+
 TEST(LoweredSchedule, AllSlabsPassAllRoundsAndOldSlabsStartFirst) {
   const std::vector<int> after = {LoweredSchedule::kNoRound, LoweredSchedule::kNoTransfers, 0, 2};
   struct Started {

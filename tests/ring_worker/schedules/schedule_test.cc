@@ -5,6 +5,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "ring_worker/schedules/default_algorithm.h"
 #include "tests/ring_worker/schedules/schedule_table.h"
 
 namespace psring {
@@ -25,6 +26,29 @@ size_t ElementsSent(const Schedule& schedule, int rank, size_t count) {
     }
   }
   return sent;
+}
+
+TEST(DefaultAlgorithm, SuitsSizeRanksAndMemory) {
+  const auto all_reduce = [](size_t bytes, int ranks, bool share_memory) {
+    return std::string(DefaultAlgorithm(Collective::kAllReduce, bytes, ranks, share_memory));
+  };
+  EXPECT_EQ(all_reduce(0, 4096, true), "one-shot") << "a barrier";
+  EXPECT_EQ(all_reduce(16 << 10, 2, true), "one-shot");
+  EXPECT_EQ(all_reduce(16 << 10, 4, true), "direct");
+  EXPECT_EQ(all_reduce(SIZE_MAX / 4, 4, true), "direct");
+  EXPECT_EQ(all_reduce(8 << 10, 4, false), "one-shot");
+  EXPECT_EQ(all_reduce(128 << 10, 4, false), "halving-doubling");
+  EXPECT_EQ(all_reduce(128 << 10, 3, false), "ring") << "halving-doubling has partners of powers of two";
+  EXPECT_EQ(all_reduce(1 << 20, 4, false), "ring");
+  for (const Collective collective : kCollectives) {
+    for (const bool share_memory : {false, true}) {
+      for (const size_t bytes : {size_t{4} << 10, size_t{1} << 30}) {
+        const ScheduleRow* const row = FindSchedule(DefaultAlgorithm(collective, bytes, 5, share_memory));
+        ASSERT_NE(row, nullptr);
+        EXPECT_TRUE(row->offers(collective)) << row->name << " " << Name(collective);
+      }
+    }
+  }
 }
 
 TEST(ChunkBoundsTest, ChunksCoverTheBufferOnceAndDifferByAtMostOneElement) {

@@ -169,7 +169,7 @@ TEST_P(LazyMeshTest, ASendToAHigherRankCompletesBeforeItsReceive) {
   auto ranks = MakeTransports(GetParam(), 2, Nobody);
   std::vector<float> sent = {1, 2, 3, 4}, got(4);
   ranks[0]->BeginCall(kTestCall);
-  ranks[0]->Send(1, {}, {sent.data(), 4}, /*copy=*/true);
+  ranks[0]->Send(1, {}, {sent.data(), 4}, {.copy = true});
   EXPECT_EQ(ranks[0]->Wait({}, absl::Seconds(30)), absl::OkStatus());
   ranks[1]->BeginCall(kTestCall);
   ranks[1]->Receive({}, {got.data(), 4}, ReduceOp::kSum, nullptr, {0});

@@ -10,9 +10,11 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
@@ -72,7 +74,7 @@ TEST_F(SharedLinkTest, ASlotThatDoesNotExistIsRejected) {
   EXPECT_EQ(Received(-1, 0, kSlotBytes), "OK");
   EXPECT_EQ(Received(-slots, 0, 8), "OK");
   EXPECT_THAT(Received(-1 - slots, 0, 8), HasSubstr("rank 0 sent 8 bytes in slot 12; there are 12 slots"));
-  EXPECT_THAT(Received(INT32_MIN, 0, 8), HasSubstr("in slot 2147483647"));
+  EXPECT_THAT(Received(INT32_MIN + 1, 0, 8), HasSubstr("in slot 2147483646"));
   EXPECT_THAT(Received(-1, 0, kSlotBytes + 1), HasSubstr("rank 0 sent 131073 bytes in slot 0"));
 }
 
@@ -98,6 +100,75 @@ TEST_F(SharedLinkTest, ARegionThatMayEndEarlierThanStatedIsRejected) {
   for (const int64_t number : {int64_t{-1}, int64_t{1} << 32}) {
     Register(memory.fd(), 4096, number);
     EXPECT_THAT(Received(0, 0, 8), HasSubstr(absl::StrCat("a region with number ", number)));
+  }
+}
+
+TEST_F(SharedLinkTest, AReplyNeedsAPlaceThatWasNamed) {
+  EXPECT_THAT(Received(SharedArena::kInPlace, 0, kInPlaceBytes),
+              HasSubstr("as a reply that nobody waits for"));
+
+  const SharedMemory memory = *SharedMemory::Create(kInPlaceBytes);
+  ASSERT_EQ(link_->Register({memory.fd(), memory.data(), memory.bytes()}), absl::OkStatus());
+  FrameHeader header;
+  header.bytes = kInPlaceBytes;
+  bool taken = false;
+  ASSERT_TRUE(link_->TrySend(header, 0, memory.data(), {.reply = {0, memory.data()}}, taken));
+  EXPECT_EQ(Received(SharedArena::kInPlace, 0, kInPlaceBytes), "OK");
+  EXPECT_THAT(Received(SharedArena::kInPlace, 0, kInPlaceBytes), HasSubstr("that nobody waits for"))
+      << "a place is used once";
+}
+
+TEST_F(SharedLinkTest, AReplyIsWrittenWhereThePeerWantsIt) {
+  const SharedMemory memory = *SharedMemory::Create(3 * kInPlaceBytes);
+  Register(memory.fd(), memory.bytes(), 0);
+  SharedArena::Entry& wants = peers_.channel(1).cells[0].entry;
+  wants.reply_region = 1;
+  wants.reply_round = 7;
+  for (const bool filled : {false, true}) {
+    link_->BeginCall(/*pass_caches=*/filled);
+    wants.reply_offset = kInPlaceBytes;
+    ASSERT_EQ(Received(-1, 0, kInPlaceBytes), "OK");
+    std::vector<std::byte> reply(kInPlaceBytes, filled ? std::byte{9} : std::byte{3});
+    FrameHeader header;
+    header.bytes = reply.size();
+    if (filled) {
+      std::byte* const place = link_->FillPlace(header);
+      ASSERT_NE(place, nullptr);
+      std::memset(place, 5, reply.size());
+    }
+    bool taken = false;
+    header.round = 6;
+    ASSERT_TRUE(link_->TrySend(header, 0, reply.data(), {}, taken));
+    header.round = 7;
+    ASSERT_TRUE(link_->TrySend(header, 0, reply.data(), {}, taken));
+    EXPECT_TRUE(taken);
+    const auto& cells = mine_.channel(0).cells;
+    EXPECT_EQ(cells[link_->sent() - 2].entry.region, -1) << "of another round: in a slot";
+    EXPECT_EQ(cells[link_->sent() - 1].entry.region, SharedArena::kInPlace);
+    for (const size_t at : {kInPlaceBytes, 2 * kInPlaceBytes - 1}) {
+      EXPECT_EQ(memory.data()[at], filled ? std::byte{5} : std::byte{3})
+          << "what was filled in is not written again";
+    }
+    EXPECT_EQ(memory.data()[kInPlaceBytes - 1], std::byte{0});
+    EXPECT_EQ(memory.data()[2 * kInPlaceBytes], std::byte{0});
+    mine_.channel(0).consumed.store(link_->sent());
+  }
+  // A peer that has given up is told that nobody writes, and then nobody does.
+  wants.reply_offset = kInPlaceBytes;
+  link_->BeginCall(/*pass_caches=*/false);
+  ASSERT_EQ(Received(-1, 0, kInPlaceBytes), "OK");
+  FrameHeader header;
+  header.bytes = kInPlaceBytes;
+  EXPECT_NE(link_->FillPlace(header), nullptr);
+  EXPECT_EQ(mine_.channel(0).writes_reply.load(), 1u);
+  link_->EndReply();
+  EXPECT_EQ(mine_.channel(0).writes_reply.load(), 0u);
+  peers_.ended().store(1);
+  EXPECT_EQ(link_->FillPlace(header), nullptr);
+  EXPECT_EQ(mine_.channel(0).writes_reply.load(), 0u);
+  for (const uint64_t offset : {uint64_t{2 * kInPlaceBytes + 1}, ~uint64_t{0}}) {
+    wants.reply_offset = offset;
+    EXPECT_THAT(Received(-1, 0, kInPlaceBytes), HasSubstr("of its memory region 0, which has"));
   }
 }
 

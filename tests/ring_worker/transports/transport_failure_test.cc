@@ -105,7 +105,7 @@ TEST_P(EveryTransportTest, AbortWakesAWaitingRankAndItsPeers) {
 TEST_P(EveryTransportTest, BuffersOfDifferentLengthsAreRejectedWithBothLengths) {
   for (const auto& [a, b] : {std::pair(1000, 1001), std::pair(0, 3), std::pair(1, 500000)}) {
     const auto statuses = RunRanksToStatus(
-        GetParam(), 2, [](int) { return GroupOptions{}; },
+        GetParam(), 2, [](int) { return GroupOptions{.algorithm = "ring"}; },
         [a = a, b = b](ProcessGroup& group, Stream& stream) {
           std::vector<float> data(group.rank() == 0 ? a : b);
           return AddUp(group, stream, data);
@@ -132,7 +132,7 @@ TEST_P(EveryTransportTest, DifferentAlgorithmsAreRejectedByName) {
 
 TEST_P(EveryTransportTest, DifferentCallsAreReported) {
   const auto statuses = RunRanksToStatus(
-      GetParam(), 2, [](int) { return GroupOptions{}; },
+      GetParam(), 2, [](int) { return GroupOptions{.algorithm = "ring"}; },
       [](ProcessGroup& group, Stream& stream) {
         std::vector<float> data(100);
         const Span span = {data.data(), data.size()};

@@ -197,6 +197,27 @@ TEST_F(BenchResultTest, TheJsonIsNcclTestsWithMore) {
   EXPECT_NEAR(row["percent_of_limit"].get<double>(), 90.9, 0.1);
 }
 
+// psring's default depends on the size; another library's is not known.
+TEST_F(BenchResultTest, SaysWhichAlgorithmTheDefaultTook) {
+  Say(R"({"event":"start","ranks":[{"host":"here","pid":7},{"host":"here","pid":8}],)"
+      R"("groups":[{"backend":"native","algorithm":"default","transport":"shm"},)"
+      R"({"backend":"gloo","algorithm":"default","transport":"tcp"}]})");
+  for (const char* times : {"400,600", "500,900"}) {
+    Say(RowLine(0, times));
+    Say(RowLine(1, times));
+  }
+  const std::string text = BenchTablesText(request, result);
+  EXPECT_THAT(text, Has("# default chose direct from 1000000"));
+  EXPECT_EQ(text.find("# default chose"), text.rfind("# default chose"));
+  const auto rows =
+      nlohmann::json::parse(BenchJson(request, result, {.command_line = {}, .plan = {}}))["results"];
+  EXPECT_EQ(rows[0]["algorithm"], "default");
+  EXPECT_EQ(rows[0]["chosen_algorithm"], "direct");
+  EXPECT_EQ(rows[1]["chosen_algorithm"], "default");
+  EXPECT_THAT(BenchCsv(request, result, {.run_id = "r", .plan = {}}),
+              Has(",chosen_algorithm\n", ",direct\n"));
+}
+
 TEST_F(BenchResultTest, UncheckedIsNull) {
   Say(RowLine(0, "1,2", -1));
   const auto json = nlohmann::json::parse(BenchJson(request, result, {.plan = {}}));

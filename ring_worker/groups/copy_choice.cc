@@ -1,0 +1,21 @@
+#include "ring_worker/groups/copy_choice.h"
+
+#include <algorithm>
+
+namespace psring {
+
+int64_t CopyChoice::Median(Times times) {
+  std::ranges::sort(times);
+  return times[kTimes / 2];
+}
+
+void CopyChoice::Note(int64_t ns) {
+  const bool passes = passes_caches();
+  since_change_ = passes == last_ ? since_change_ + 1 : 0;
+  last_ = passes;
+  if (since_change_ >= kSettles) ns_[passes][since_change_ % kTimes] = ns;
+  ++calls_;
+  if (calls_ >= 2 * kTry && !TriesOther() && Median(ns_[!passes_]) < Median(ns_[passes_])) passes_ = !passes_;
+}
+
+}  // namespace psring

@@ -1,0 +1,38 @@
+// Which copies between ranks are faster here: through the caches, or past them (cpu::CopyPastCaches).
+// Measured while the group works, because it depends on where the system has put the ranks, and changes when
+// it moves them: between near cores a copied line is read from a shared cache, between far ones it costs
+// several times a read from memory.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace psring {
+
+// The choice for calls of one kind and size. Each way is tried in several calls in a row, because the first
+// ones find the caches as the other way has left them. All ranks count the same calls, so they try at the
+// same time; a rank that then chooses otherwise only copies otherwise. One thread at a time.
+class CopyChoice {
+ public:
+  // How the next call copies.
+  bool passes_caches() const { return TriesOther() ? !passes_ : passes_; }
+  // What that call took.
+  void Note(int64_t ns);
+
+ private:
+  static constexpr int kSettles = 2;  // calls after a change that do not count
+  static constexpr int kTimes = 3;    // of each way, the latest; the median counts
+  static constexpr int kTry = kSettles + kTimes;
+  static constexpr int kEvery = 128;  // calls from one try of the other way to the next
+
+  using Times = std::array<int64_t, kTimes>;
+  static int64_t Median(Times times);
+
+  bool TriesOther() const { return calls_ >= kTry && (calls_ - kTry) % kEvery < kTry; }
+
+  Times ns_[2] = {};  // by whether it passes the caches
+  bool passes_ = false, last_ = false;
+  int64_t calls_ = 0, since_change_ = 0;
+};
+
+}  // namespace psring
