@@ -20,7 +20,7 @@
 #include "common/io/files.h"
 #include "common/measure/records.h"
 #include "common/rendezvous/launched_as.h"
-#include "experiments/launch/child_process.h"
+#include "common/device/child_process.h"
 #include "tests/eventually.h"
 #include "tests/test_folder.h"
 
