@@ -14,7 +14,7 @@
 #include "common/io/files.h"
 #include "common/measure/records.h"
 #include "ps_server/protocol/pieces.h"
-#include "tests/ps_server/child.h"
+#include "tests/ps_server/server_process.h"
 #include "tests/ps_server/test_job.h"
 #include "tests/ps_server/wire/cutting_proxy.h"
 #include "tests/random_moments.h"
@@ -80,7 +80,7 @@ class CutServers {
   std::vector<ServerResult> Results() {
     std::vector<ServerResult> results;
     for (size_t server = 0; server < children_.size(); ++server) {
-      EXPECT_EQ(children_[server]->Wait(absl::Seconds(30)), 0) << children_[server]->Output();
+      EXPECT_EQ(children_[server]->Wait(), 0) << children_[server]->both();
       const auto text = ReadFile(absl::StrCat(folder_, "/result-server", server, ".json"));
       EXPECT_TRUE(text.ok()) << text.status();
       results.push_back(ServerResultFromJson(text.value_or("")).value_or(ServerResult()));
