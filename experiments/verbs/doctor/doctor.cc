@@ -203,10 +203,6 @@ std::vector<Examination> Examine(const Interrupt& interrupt) {
           ExamineTc()};
 }
 
-std::string Padded(const std::string& text, size_t columns) {
-  return text + std::string(columns - std::min(columns, TextColumns(text)), ' ');
-}
-
 }  // namespace
 
 int RunDoctor(const Interrupt& interrupt) {
@@ -219,7 +215,7 @@ int RunDoctor(const Interrupt& interrupt) {
     const char* const verdict = examination.found      ? TrNoop("yes")
                                 : examination.required ? TrNoop("NO")
                                                        : TrNoop("no");
-    std::printf("%s %s  %s\n", Padded(examination.what, 14).c_str(), Padded(Tr(verdict), 3).c_str(),
+    std::printf("%s %s  %s\n", PadRight(examination.what, 14).c_str(), PadRight(Tr(verdict), 3).c_str(),
                 OneLine(examination.detail).c_str());
     if (examination.found) continue;
     std::printf("%20s%s\n", "", Tr("fix: $0", examination.fix).c_str());
