@@ -12,7 +12,6 @@
 #include "absl/time/time.h"
 #include "common/cli/command_line.h"
 #include "common/cli/wrap.h"
-#include "common/cuda/cuda_device.h"
 #include "common/cuda_ops/cuda_ops.h"
 #include "common/text/peer_text.h"
 #include "common/text/translate.h"

@@ -1,6 +1,5 @@
 // The lesson's run (experiments/lecture/lecture.toml, shortened) and the exercises of its page.
 #include <algorithm>
-#include <cmath>
 #include <fstream>
 #include <map>
 #include <string>
