@@ -1,7 +1,6 @@
 #include "experiments/one_gpu.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

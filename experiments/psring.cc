@@ -10,7 +10,6 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "common/base/check.h"
 #include "common/cli/command_line.h"
 #include "common/cuda/cuda_device.h"
 #include "common/device/memory_limit.h"
@@ -19,7 +18,6 @@
 #include "common/text/translate.h"
 #include "experiments/design/plan.h"
 #include "experiments/engine/failure.h"
-#include "experiments/engine/programs.h"
 #include "experiments/launch/interrupt.h"
 #include "experiments/launch/nodes.h"
 #include "experiments/one_gpu.h"

@@ -3,6 +3,9 @@
 // file names and certificates (wall_time.h).
 #pragma once
 
+#include <time.h>
+
+#include <cerrno>
 #include <chrono>
 #include <compare>
 #include <cstdint>
@@ -51,5 +54,11 @@ class MonotonicTime {
 };
 
 inline MonotonicTime MonotonicNow() { return MonotonicTime::FromNanos(MonotonicNanos()); }
+
+inline void SleepUntil(int64_t monotonic_ns) {
+  const timespec until = {.tv_sec = monotonic_ns / 1'000'000'000, .tv_nsec = monotonic_ns % 1'000'000'000};
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR) {
+  }
+}
 
 }  // namespace psring

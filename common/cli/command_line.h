@@ -61,6 +61,14 @@ std::vector<std::string> ParseOrExit(CLI::App& app, int argc, const char* const*
 // flag's name ("--workers: 'abc' is not a number").
 using ValueCheck = std::function<std::string(const std::string& text)>;
 
+// What `parse` rejects, unless it is `word`.
+template <typename Parse>
+ValueCheck ParsedBy(Parse parse, const char* word = nullptr) {
+  return [parse, word](const std::string& text) {
+    return word != nullptr && text == word ? "" : std::string(parse(text).status().message());
+  };
+}
+
 ValueCheck WholeNumber(int64_t least, uint64_t most);
 
 struct RealRange {

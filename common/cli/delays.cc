@@ -125,9 +125,7 @@ absl::Status CheckStragglers(const std::string& text, int workers) {
   return absl::OkStatus();
 }
 
-ValueCheck TimeDistributionText() {
-  return [](const std::string& text) { return std::string(ParseTimeDistribution(text).status().message()); };
-}
+ValueCheck TimeDistributionText() { return ParsedBy(ParseTimeDistribution); }
 
 ValueCheck VirtualTimeText() {
   return [](const std::string& text) {
@@ -138,8 +136,6 @@ ValueCheck VirtualTimeText() {
   };
 }
 
-ValueCheck StragglersText() {
-  return [](const std::string& text) { return std::string(ParseStragglers(text).status().message()); };
-}
+ValueCheck StragglersText() { return ParsedBy(ParseStragglers); }
 
 }  // namespace psring

@@ -77,6 +77,25 @@ std::string PadLeft(const std::string& text, size_t columns) {
   return std::string(columns - std::min(columns, TextColumns(text)), ' ') + text;
 }
 
+std::vector<std::string> AlignedLines(const std::vector<std::vector<std::string>>& lines,
+                                      const std::string& gap,
+                                      const std::function<bool(size_t column)>& right) {
+  std::vector<size_t> widths(lines.front().size());
+  for (const auto& line : lines) {
+    for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], TextColumns(line[i]));
+  }
+  std::vector<std::string> aligned;
+  for (const auto& line : lines) {
+    std::string& text = aligned.emplace_back();
+    for (size_t i = 0; i < line.size(); ++i) {
+      absl::StrAppend(&text, i == 0 ? "" : gap, (right(i) ? PadLeft : PadRight)(line[i], widths[i]));
+    }
+    text.erase(text.find_last_not_of(' ') + 1);
+    text += "\n";
+  }
+  return aligned;
+}
+
 std::string Clipped(const std::string& text, size_t columns) {
   size_t at = 0;
   for (size_t used = 0; at < text.size();) {

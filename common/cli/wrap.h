@@ -1,7 +1,9 @@
 // Breaks text into lines. Pure, except for the default width.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "common/cli/command_line.h"
 
@@ -13,6 +15,12 @@ size_t TextColumns(const std::string& text);
 // Pads `text` with spaces to `columns`.
 std::string PadRight(const std::string& text, size_t columns);  // text on the left
 std::string PadLeft(const std::string& text, size_t columns);   // text on the right
+
+// The cells of each line, padded to the widest of their column, with `gap` between columns. `right`: whether
+// a column's text is on the right. Lines end with a newline, without spaces before it.
+std::vector<std::string> AlignedLines(const std::vector<std::vector<std::string>>& lines,
+                                      const std::string& gap,
+                                      const std::function<bool(size_t column)>& right);
 
 // The longest beginning of `text` that takes at most `columns`.
 std::string Clipped(const std::string& text, size_t columns);

@@ -25,10 +25,6 @@ inline std::string CheckDeviceFlag(const std::string& text) {
 
 constexpr int kMaxAxisRanks = 1 << 16;  // ranks along an axis, and layers
 
-inline std::string CheckMemoryFlag(const std::string& text) {
-  return text == "none" ? "" : std::string(ParseByteSize(text).status().message());
-}
-
 inline std::string CheckGivenFlag(const std::string& text) { return text.empty() ? "it is empty" : ""; }
 
 // [low, high].
@@ -99,7 +95,7 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit({"--memory", "BYTES",
          "Do not train if weights, gradients, optimizer state and activations of a worker need more, such as "
          "2GB; none: train without this check; default: the free memory of its device"},
-        o.memory, CheckMemoryFlag);
+        o.memory, ParsedBy(ParseByteSize, "none"));
   visit({"--threads", "N", "Cores that an operation may use, per worker"}, o.threads, WholeNumber(1, 4096));
   visit({"--ranks_per_process", "K",
          "Ranks in each process, each a thread with its own device and replica. torchrun, mpirun and srun "

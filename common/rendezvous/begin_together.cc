@@ -1,15 +1,14 @@
 #include "common/rendezvous/begin_together.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
-#include <ctime>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/deadline.h"
 #include "common/measure/trace.h"
 #include "common/net/host_identity.h"
 
@@ -18,12 +17,6 @@ namespace {
 
 // Within this time all ranks learn of the last one's arrival, and links' token buckets are full again.
 constexpr int64_t kLeadNs = 3'000'000;
-
-void SleepUntil(int64_t monotonic_ns) {
-  const timespec until = {.tv_sec = monotonic_ns / 1'000'000'000, .tv_nsec = monotonic_ns % 1'000'000'000};
-  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR) {
-  }
-}
 
 }  // namespace
 

@@ -19,7 +19,6 @@
 #include "common/net/authentication.h"
 #include "common/net/grpc_waiting.h"
 #include "common/net/host_identity.h"
-#include "common/net/tls.h"
 #include "common/rendezvous/meeting_file.h"
 #include "common/rendezvous/own_address.h"
 #include "common/rendezvous/rendezvous_service.h"

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/base/check.h"
 #include "common/base/errors.h"
 #include "common/text/peer_text.h"
 

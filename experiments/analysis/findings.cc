@@ -364,17 +364,14 @@ void AddRecording(const std::vector<SummaryRow>& rows, std::vector<std::string>&
 
 void AddCaveats(const std::vector<SummaryRow>& rows, int cores, std::vector<std::string>& findings) {
   std::set<int> oversubscribed;
-  std::vector<std::string> foreign, beside;  // disturbed by other programs; by another psring
-  const auto named = [&](const std::vector<std::string>& names) {
-    return names.size() == rows.size() ? Tr("every row") : absl::StrJoin(names, Tr(", "));
-  };
+  std::vector<const SummaryRow*> foreign, beside;  // disturbed by other programs; by another psring
   for (const SummaryRow& row : rows) {
     if (row.configuration.oversubscribed && !NetworkDecides(rows, row.configuration.workers)) {
       oversubscribed.insert(row.configuration.workers);
     }
     if (row.valid) continue;
-    if (IsDisturbed(row)) foreign.push_back(row.configuration.name());
-    if (IsBesidePsring(row)) beside.push_back(row.configuration.name());
+    if (IsDisturbed(row)) foreign.push_back(&row);
+    if (IsBesidePsring(row)) beside.push_back(&row);
   }
   if (!oversubscribed.empty()) {
     findings.push_back(
@@ -386,11 +383,11 @@ void AddCaveats(const std::vector<SummaryRow>& rows, int cores, std::vector<std:
     findings.push_back(
         Tr("Other programs used more than a third of the processors during $0. Repeat the measurement on an "
            "idle machine.",
-           named(foreign)));
+           NamesOrEveryRow(foreign, rows.size())));
   }
   if (!beside.empty()) {
-    findings.push_back(
-        Tr("Another psring ran during $0. Repeat the measurement when it has ended.", named(beside)));
+    findings.push_back(Tr("Another psring ran during $0. Repeat the measurement when it has ended.",
+                          NamesOrEveryRow(beside, rows.size())));
   }
 }
 

@@ -167,6 +167,13 @@ std::string NameWithServers(const SummaryRow& row) {
   return WithWire(row, servers > 1 ? Tr("$0 on $1 servers", name, servers) : name);
 }
 
+std::string NamesOrEveryRow(const std::vector<const SummaryRow*>& those, size_t rows) {
+  if (those.size() == rows) return Tr("every row");
+  std::vector<std::string> names;
+  for (const SummaryRow* row : those) names.push_back(row->configuration.name());
+  return absl::StrJoin(names, Tr(", "));
+}
+
 std::string UnitOf(const SummaryRow& row) { return UnitOf(row.configuration.training.reads_text()); }
 
 void AddWires(const std::vector<std::string>& wires, std::vector<std::string>& all) {

@@ -60,6 +60,9 @@ std::string WithWire(const SummaryRow& row, const std::string& name);
 // "ps-sync on 2 servers", "pp2 1f1b", for sentences that name the workers elsewhere.
 std::string NameWithServers(const SummaryRow& row);
 
+// The names of `those`, or "every row" if they are all `rows` of a run.
+std::string NamesOrEveryRow(const std::vector<const SummaryRow*>& those, size_t rows);
+
 // What the row's speed counts: "samples", or "tokens" of a text.
 std::string UnitOf(const SummaryRow& row);
 

@@ -319,35 +319,24 @@ void AddMarks(const std::vector<SummaryRow>& rows, const Lines& lines, std::vect
   }
 }
 
-std::string WithoutTrailingSpace(std::string line) {
-  line.erase(line.find_last_not_of(' ') + 1);
-  return line + "\n";
-}
-
 // The headings, the lines, and the legend.
 std::string TextOf(const TableParts& parts, const std::vector<SummaryRow>& rows) {
-  std::string first, second, marks;
-  std::vector<std::string> lines(parts.rows.size());
-  for (size_t c = 0; c < parts.columns.size(); ++c) {
-    const TableColumn& column = parts.columns[c];
-    const auto pad = c == 0 ? PadRight : PadLeft;
-    size_t width = std::max(TextColumns(column.first), TextColumns(column.second));
-    width = std::max(width, TextColumns(column.mark));
-    for (const std::string& text : column.cells) width = std::max(width, TextColumns(text));
-    const std::string gap = c == 0 ? "" : " ";
-    first += gap + pad(column.first, width);
-    second += gap + pad(column.second, width);
-    marks += gap + pad(column.mark, width);
-    for (size_t i = 0; i < lines.size(); ++i) lines[i] += gap + pad(column.cells[i], width);
+  std::vector<std::vector<std::string>> cells(parts.rows.size() + 3);  // two headings and the marks first
+  for (const TableColumn& column : parts.columns) {
+    cells[0].push_back(column.first);
+    cells[1].push_back(column.second);
+    cells[2].push_back(column.mark);
+    for (size_t i = 0; i < column.cells.size(); ++i) cells[i + 3].push_back(column.cells[i]);
   }
+  const std::vector<std::string> lines = AlignedLines(cells, " ", [](size_t column) { return column > 0; });
   std::string table;
   for (const std::string& sentence : parts.above) table += Wrap(sentence, "");
   if (!table.empty()) table += "\n";
-  table += WithoutTrailingSpace(first) + WithoutTrailingSpace(second) + WithoutTrailingSpace(marks);
+  table += lines[0] + lines[1] + lines[2];
   const auto workers = [&](size_t line) { return rows[parts.rows[line]].configuration.workers; };
-  for (size_t i = 0; i < lines.size(); ++i) {
+  for (size_t i = 0; i < parts.rows.size(); ++i) {
     if (i > 0 && workers(i) != workers(i - 1)) table += "\n";
-    table += WithoutTrailingSpace(lines[i]);
+    table += lines[i + 3];
   }
   table += "\n";
   for (const std::string& sentence : parts.legend) table += Wrap(sentence, "");

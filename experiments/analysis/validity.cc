@@ -28,12 +28,6 @@ bool Shares(const SummaryRow* row) { return row->mean.gpus_shared > 0; }
 
 bool HasTimes(const SummaryRow* row) { return !Shares(row); }
 
-std::string NamesIn(const Rows& rows) {
-  std::vector<std::string> names;
-  for (const SummaryRow* row : rows) names.push_back(row->configuration.name());
-  return absl::StrJoin(names, Tr(", "));
-}
-
 std::string MostForeign(const Rows& rows) {
   double most = 0;
   for (const SummaryRow* row : rows) most = std::max(most, row->foreign_cpu_pct);
@@ -45,16 +39,13 @@ void AddDisturbance(const Rows& rows, size_t all, std::vector<std::string>& why)
   const Rows gpus = Those(rows, Shares), timed = Those(rows, HasTimes),
              others = Those(rows, [](const SummaryRow*row) { return IsDisturbed(*row); }),
              beside = Those(rows, [](const SummaryRow*row) { return IsBesidePsring(*row); });
-  const auto named = [&](const Rows& those) {
-    return those.size() == all ? Tr("every row") : NamesIn(those);
-  };
   if (!gpus.empty()) {
-    why.push_back(
-        Tr("Ranks share a GPU in $0: the run shows that it works, not how fast it is.", named(gpus)));
+    why.push_back(Tr("Ranks share a GPU in $0: the run shows that it works, not how fast it is.",
+                     NamesOrEveryRow(gpus, all)));
   }
   if (timed.empty()) return;
   why.push_back(Tr("Do not trust the times and speeds of $0. Counted bytes and formulas are not affected.",
-                   named(timed)));
+                   NamesOrEveryRow(timed, all)));
   if (!others.empty()) {
     const std::string least = Fixed(
                           std::ranges::min(others, {}, &SummaryRow::foreign_cpu_pct)->foreign_cpu_pct, 0),
@@ -79,8 +70,7 @@ void AddLimits(const std::vector<SummaryRow>& rows, const Rows& all, int cores, 
   if (!oversubscribed.empty()) {
     why.push_back(
         Tr("Workers share $1 $2 in $0: their times do not apply to machines with one core per worker.",
-           oversubscribed.size() == rows.size() ? Tr("every row") : NamesIn(oversubscribed), cores,
-           cores == 1 ? "core" : "cores"));
+           NamesOrEveryRow(oversubscribed, rows.size()), cores, cores == 1 ? "core" : "cores"));
   }
   const bool no_links = std::ranges::all_of(several, [](auto* row) {
     return row->link.shaping == Shaping::kNone && !row->configuration.on_machines;

@@ -3,10 +3,8 @@
 #include <numeric>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/net/tls.h"
-#include "common/rendezvous/launched_as.h"
 #include "common/text/translate.h"
 #include "experiments/design/plan.h"
 #include "experiments/machine/connections.h"

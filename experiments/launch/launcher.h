@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "experiments/launch/child_process.h"
+#include "common/device/child_process.h"
 #include "experiments/launch/interrupt.h"
 
 namespace psring {

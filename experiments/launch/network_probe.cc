@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <climits>
 #include <map>
-#include <mutex>
 #include <set>
 #include <thread>
 #include <utility>

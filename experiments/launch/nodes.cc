@@ -1,7 +1,5 @@
 #include "experiments/launch/nodes.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>

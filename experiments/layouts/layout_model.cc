@@ -5,7 +5,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
-#include "common/base/check.h"
 #include "common/text/translate.h"
 #include "common/workloads/devices.h"
 #include "experiments/simulator/pipeline.h"

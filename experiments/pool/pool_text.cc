@@ -1,6 +1,5 @@
 // A pool as JSON for the page and as a table for the terminal.
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -50,25 +49,6 @@ Json FiguresJson(const std::vector<MachineFigures>& list) {
   return each;
 }
 
-// Cells as lines, padded to the widest of their column. `right`: whether a column's text is on the right.
-std::string Aligned(const std::vector<std::vector<std::string>>& lines,
-                    const std::function<bool(size_t column)>& right) {
-  std::vector<size_t> widths(lines.front().size());
-  for (const auto& line : lines) {
-    for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], TextColumns(line[i]));
-  }
-  std::string text;
-  for (const auto& line : lines) {
-    std::string padded;
-    for (size_t i = 0; i < line.size(); ++i) {
-      absl::StrAppend(&padded, i == 0 ? "" : "  ",
-                      right(i) ? PadLeft(line[i], widths[i]) : PadRight(line[i], widths[i]));
-    }
-    absl::StrAppend(&text, padded.substr(0, padded.find_last_not_of(' ') + 1), "\n");
-  }
-  return text;
-}
-
 // "4,349 (4,300 to 4,400), 2.70 times"; empty: the run lacks the row.
 std::string BesideCell(const MachineFigures& run) {
   if (!run.samples_per_s) return "";
@@ -113,7 +93,7 @@ std::string BesideTable(const SideBySide& beside) {
     lines.push_back({absl::StrCat(name, " x ", row.workers)});
     for (const MachineFigures& run : row.machines) lines.back().push_back(BesideCell(run));
   }
-  return Aligned(lines, [](size_t) { return false; });
+  return absl::StrJoin(AlignedLines(lines, "  ", [](size_t) { return false; }), "");
 }
 
 std::vector<std::string> WinnerSentences(const Pool& pool) {
@@ -203,7 +183,7 @@ std::string PoolTable(const Pool& pool) {
   }
   std::string text = absl::StrCat(
       Tr("$0 machines ran the same plan. Median over machines (lowest to highest):", pool.machines.size()),
-      "\n\n", Aligned(lines, [](size_t column) { return column == 1; }));
+      "\n\n", absl::StrJoin(AlignedLines(lines, "  ", [](size_t column) { return column == 1; }), ""));
   for (const std::string& line : fewer) absl::StrAppend(&text, Wrap(line, ""));
   const std::vector<std::string> winners = WinnerSentences(pool);
   if (!winners.empty()) absl::StrAppend(&text, "\n", absl::StrJoin(winners, "\n"), "\n");

@@ -6,7 +6,6 @@
 #include <map>
 #include <set>
 #include <tuple>
-#include <utility>
 
 #include "common/base/check.h"
 #include "experiments/simulator/cluster_links.h"

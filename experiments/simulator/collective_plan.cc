@@ -7,7 +7,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/check.h"
 #include "experiments/simulator/collective.h"
 #include "ring_worker/schedules/lowered_schedule.h"
 

@@ -1,7 +1,6 @@
 #include "experiments/simulator/servers.h"
 
 #include <algorithm>
-#include <cmath>
 #include <deque>
 #include <map>
 #include <memory>

@@ -1,7 +1,6 @@
 #include "experiments/virtual_cluster/namespaces.h"
 
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/socket.h>

@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/base/file_descriptor.h"
-#include "experiments/launch/child_process.h"
+#include "common/device/child_process.h"
 #include "experiments/launch/interrupt.h"
 #include "experiments/virtual_cluster/link.h"
 

@@ -17,10 +17,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/file_descriptor.h"
+#include "common/device/child_process.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
 #include "common/rendezvous/launched_as.h"
-#include "experiments/launch/child_process.h"
 #include "tests/eventually.h"
 #include "tests/test_folder.h"
 

@@ -2,6 +2,7 @@
 // progress, by its checkpoints.
 #pragma once
 
+#include <signal.h>
 #include <sys/types.h>
 
 #include <filesystem>
@@ -34,6 +35,13 @@ inline std::vector<std::pair<std::string, pid_t>> TrainingProcesses(const std::s
     found.emplace_back(serves ? "server" : absl::StrCat("rank ", environment.substr(rank + 6, 1)), pid);
   }
   return found;
+}
+
+// `role`: of TrainingProcesses.
+inline void SignalProcess(const std::string& out, const std::string& role, int signal) {
+  for (const auto& [other, pid] : TrainingProcesses(out)) {
+    if (other == role) kill(pid, signal);
+  }
 }
 
 // Whether there is a checkpoint of `step` or a later one.

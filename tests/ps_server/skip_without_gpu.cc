@@ -1,7 +1,6 @@
 // Linked into tests that need a GPU: without one all of them are skipped with the reason.
 #include <gtest/gtest.h>
 
-#include "common/device/device.h"
 #include "common/device_factory/make_device.h"
 
 namespace psring {

@@ -202,6 +202,7 @@ std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, c
 
 std::vector<RankOutcome> RunPipelines(const TrainingOptions& options, int replicas, const DataSplits& data,
                                       const std::function<void(Worker&)>& adjust) {
+  if (ReplicaRanks(options) == 1) return RunRanks(options, replicas, data, adjust);
   const auto strategy = FindStrategy(options.strategy);
   PSRING_CHECK(strategy.ok());
   const int ranks = replicas * ReplicaRanks(options);

@@ -66,7 +66,7 @@ std::vector<RankOutcome> TrainRanks(
 
 // Runs replicas of options.pp times options.tp times options.cp ranks, with the in-process transport or, of
 // the strategy gloo, with Gloo, and with servers for each part of the model. In the order of ranks (Mesh): of
-// position 0 all replicas first, of each its segments, and of these their shares.
+// position 0 all replicas first, of each its segments, and of these their shares. RunRanks for those of one.
 std::vector<RankOutcome> RunPipelines(
     const TrainingOptions& options, int replicas, const DataSplits& data,
     const std::function<void(Worker&)>& adjust = [](Worker&) {});

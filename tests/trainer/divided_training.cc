@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <memory>
-
 #include "absl/strings/str_cat.h"
 #include "common/ops/ops.h"
 #include "tests/has.h"

@@ -76,7 +76,7 @@ std::vector<RankOutcome> RunKeeping(const TrainingOptions& options, int workers,
 
 std::vector<RankOutcome> KeepReplicas(const TrainingOptions& options, int replicas, const DataSplits& data,
                                       KeptSteps& kept, const Files* resume) {
-  if (ReplicaRanks(options) == 1) return RunKeeping(options, 1, data, kept, resume);
+  if (ReplicaRanks(options) == 1) return RunKeeping(options, replicas, data, kept, resume);
   std::vector<CheckpointBytes> from(static_cast<size_t>(replicas * ReplicaRanks(options)));
   return RunPipelines(options, replicas, data, [&](Worker& worker) {
     if (resume != nullptr) {

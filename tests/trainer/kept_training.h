@@ -23,7 +23,7 @@ std::vector<RankOutcome> RunKeeping(
     const TrainingOptions& options, int workers, const DataSplits& data, KeptSteps& kept,
     const Files* resume = nullptr, const std::function<void(Worker&)>& adjust = [](Worker&) {});
 
-// The same for RunPipelines, if a replica has several ranks.
+// The same for RunPipelines.
 std::vector<RankOutcome> KeepReplicas(const TrainingOptions& options, int replicas, const DataSplits& data,
                                       KeptSteps& kept, const Files* resume = nullptr);
 

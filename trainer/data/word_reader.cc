@@ -1,5 +1,4 @@
 #include <array>
-#include <climits>
 #include <clocale>
 #include <cwchar>
 #include <cwctype>

@@ -19,7 +19,6 @@
 #include "common/net/host_identity.h"
 #include "common/rendezvous/begin_together.h"
 #include "common/rendezvous/rendezvous.h"
-#include "trainer/data/data.h"
 #include "trainer/main/resume.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/strategies/group_options.h"

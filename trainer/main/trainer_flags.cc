@@ -12,7 +12,6 @@
 #include "trainer/programs/pipeline_flags.h"
 #include "trainer/step/plan/training_plan.h"
 #include "trainer/strategies/group_options.h"
-#include "trainer/strategies/strategies.h"
 #include "trainer/virtual_clock/virtual_training.h"
 
 namespace psring {

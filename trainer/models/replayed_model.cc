@@ -3,15 +3,14 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <ctime>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/base/errors.h"
 #include "common/measure/trace.h"
 #include "common/text/translate.h"
@@ -23,12 +22,6 @@ namespace psring {
 namespace {
 
 constexpr int64_t kSamples = 1 << 16;
-
-void SleepUntil(int64_t monotonic_ns) {
-  const timespec until = {.tv_sec = monotonic_ns / 1'000'000'000, .tv_nsec = monotonic_ns % 1'000'000'000};
-  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR) {
-  }
-}
 
 // The names of the models for which `has` is true.
 template <typename Has>

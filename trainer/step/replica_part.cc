@@ -4,7 +4,6 @@
 
 #include "common/base/check.h"
 #include "trainer/models/model_stages.h"
-#include "trainer/models/replayed_model.h"
 #include "trainer/programs/pipeline_flags.h"
 
 namespace psring {

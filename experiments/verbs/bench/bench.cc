@@ -19,7 +19,6 @@
 #include "common/measure/trace.h"
 #include "common/text/translate.h"
 #include "common/text/units.h"
-#include "experiments/design/plan.h"
 #include "experiments/engine/failure.h"
 #include "experiments/engine/launch.h"
 #include "experiments/engine/programs.h"

@@ -1,4 +1,3 @@
-#include <stdlib.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -12,7 +11,6 @@
 #include "common/measure/collective_table.h"
 #include "common/net/job_secret.h"
 #include "common/text/translate.h"
-#include "experiments/run_folder/run_files.h"
 #include "experiments/stats/statistics.h"
 #include "experiments/verbs/bench/text.h"
 

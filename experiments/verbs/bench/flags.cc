@@ -23,16 +23,6 @@ namespace {
 constexpr DType kTypes[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
 constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMin, ReduceOp::kMax};
 
-std::string CheckSize(const std::string& text) { return std::string(ParseByteSize(text).status().message()); }
-
-std::string CheckType(const std::string& text) {
-  return text == "all" ? "" : std::string(ParseDType(text).status().message());
-}
-
-std::string CheckOp(const std::string& text) {
-  return text == "all" ? "" : std::string(ParseReduceOp(text).status().message());
-}
-
 std::string CheckJsonPath(const std::string& text) {
   return absl::EndsWith(absl::AsciiStrToLower(text), ".json")
              ? ""
@@ -156,14 +146,16 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
       ->group(what);
 
   const char* sizes = "Sizes, with K, M or G (nccl-tests' flags)";
-  add(sizes, "-b,--minbytes", raw.min_bytes, "SIZE", "Smallest [4K; nccl-tests 32M]", CheckSize);
-  add(sizes, "-e,--maxbytes", raw.max_bytes, "SIZE", "Largest [16M; nccl-tests 32M]", CheckSize);
-  add(sizes, "-i,--stepbytes", raw.step_bytes, "SIZE", "Increment between sizes", CheckSize);
+  add(sizes, "-b,--minbytes", raw.min_bytes, "SIZE", "Smallest [4K; nccl-tests 32M]",
+      ParsedBy(ParseByteSize));
+  add(sizes, "-e,--maxbytes", raw.max_bytes, "SIZE", "Largest [16M; nccl-tests 32M]",
+      ParsedBy(ParseByteSize));
+  add(sizes, "-i,--stepbytes", raw.step_bytes, "SIZE", "Increment between sizes", ParsedBy(ParseByteSize));
   add(sizes, "-f,--stepfactor", raw.step_factor, "N",
       "Factor between sizes [16 without -i; nccl-tests adds 1M]", WholeNumber(2, 1 << 30));
 
   add(sizes, "--sizes", raw.sizes, "SIZE,...", "A list of sizes, instead of the four flags above",
-      ListOf(CheckSize));
+      ListOf(ParsedBy(ParseByteSize)));
 
   // nccl-tests' numbers of GPUs, which are threads of one process there.
   for (const char* of_threads : {"-g,--ngpus", "-t,--nthreads"}) {
@@ -173,8 +165,10 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
   }
 
   const char* calls = "Calls (nccl-tests' flags)";
-  add(calls, "-d,--datatype", raw.types, "TYPES", "float, bfloat16, half, all [float]", ListOf(CheckType));
-  add(calls, "-o,--op", raw.ops, "OPS", "Reduction: sum, avg, min, max, all [sum]", ListOf(CheckOp));
+  add(calls, "-d,--datatype", raw.types, "TYPES", "float, bfloat16, half, all [float]",
+      ListOf(ParsedBy(ParseDType, "all")));
+  add(calls, "-o,--op", raw.ops, "OPS", "Reduction: sum, avg, min, max, all [sum]",
+      ListOf(ParsedBy(ParseReduceOp, "all")));
   number(InHelpAll(calls), "-r,--root", request.root, "Root of a broadcast", 0, kMaxBenchWorkers - 1);
   number(calls, "-n,--iters", request.iterations,
          "Timed iterations; their median is the time (nccl-tests: their mean)", 1, 1'000'000);
@@ -194,7 +188,8 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
       "So many consecutive ranks are a host, for the algorithm hierarchical [those that share memory]",
       WholeNumber(1, kMaxBenchWorkers));
   add(kDebugGroup, "--debug.segment", request.segment, "SIZE",
-      "native: size of the pieces in which a chunk is moved [depends on the transport]", CheckSize);
+      "native: size of the pieces in which a chunk is moved [depends on the transport]",
+      ParsedBy(ParseByteSize));
 
   AddNodeFlags(*verb, raw.flags.nodes);
   verb->get_option("--nproc_per_node")

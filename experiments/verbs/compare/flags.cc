@@ -23,18 +23,6 @@ constexpr char kResults[] = "Machine and results";
 
 constexpr int kMaxMicroBatches = 4096, kMaxCutLayer = 1 << 16;
 
-std::string CheckSeconds(const std::string& text) {
-  return std::string(ParseSeconds(text).status().message());
-}
-
-std::string CheckLink(const std::string& text) {
-  return text == "auto" ? "" : std::string(ParseLink(text).status().message());
-}
-
-std::string CheckLatency(const std::string& text) {
-  return std::string(ParseLatency(text).status().message());
-}
-
 std::string CheckPreset(const std::string& text) {
   return std::string(ParseLayout(text, kMaxLogicalWorkers).status().message());
 }
@@ -77,7 +65,7 @@ void AddSharedFlags(CLI::App& verb, RawExperimentFlags& raw) {
       "for each (weak scaling)",
       WholeNumber(1, INT_MAX));
   Add(verb, kHowOften, "--repeats", raw.flags.options.repeats, "N", "", WholeNumber(1, 1000));
-  Add(verb, kHowOften, "--time_budget", raw.time_budget, "TIME", "", CheckSeconds);
+  Add(verb, kHowOften, "--time_budget", raw.time_budget, "TIME", "", ParsedBy(ParseSeconds));
   Add(verb, InHelpAll(kHowOften), "--plan_of", raw.flags.plan_of, "RUN",
       "Take the rounds, steps and samples that are not given from this earlier run instead of fitting them",
       CheckName);
@@ -87,10 +75,10 @@ void AddSharedFlags(CLI::App& verb, RawExperimentFlags& raw) {
       "A virtual cluster: the rate of every machine's link, both ways, such as 1gbit or 200mbit; none: all "
       "processes share this machine's loopback; auto: without a GPU, 1gbit or the fastest of 500mbit, "
       "250mbit, 100mbit, 50mbit and 25mbit that this machine can carry",
-      CheckLink)
+      ParsedBy(ParseLink, "auto"))
       ->capture_default_str();
   Add(verb, InHelpAll(kNetwork), "--latency", raw.latency, "TIME",
-      "Added to every message of the virtual cluster, one way: 0.5ms", CheckLatency)
+      "Added to every message of the virtual cluster, one way: 0.5ms", ParsedBy(ParseLatency))
       ->capture_default_str();
   Add(verb, InHelpAll(kNetwork), "--shaping", raw.flags.link.shaping, "HOW",
       "How the link's rate is limited: netns (a network namespace per machine), userspace (in psring's "

@@ -12,7 +12,6 @@
 #include "absl/time/time.h"
 #include "common/cli/command_line.h"
 #include "common/cli/wrap.h"
-#include "common/cuda/cuda_device.h"
 #include "common/cuda_ops/cuda_ops.h"
 #include "common/text/peer_text.h"
 #include "common/text/translate.h"
@@ -203,10 +202,6 @@ std::vector<Examination> Examine(const Interrupt& interrupt) {
           ExamineTc()};
 }
 
-std::string Padded(const std::string& text, size_t columns) {
-  return text + std::string(columns - std::min(columns, TextColumns(text)), ' ');
-}
-
 }  // namespace
 
 int RunDoctor(const Interrupt& interrupt) {
@@ -219,7 +214,7 @@ int RunDoctor(const Interrupt& interrupt) {
     const char* const verdict = examination.found      ? TrNoop("yes")
                                 : examination.required ? TrNoop("NO")
                                                        : TrNoop("no");
-    std::printf("%s %s  %s\n", Padded(examination.what, 14).c_str(), Padded(Tr(verdict), 3).c_str(),
+    std::printf("%s %s  %s\n", PadRight(examination.what, 14).c_str(), PadRight(Tr(verdict), 3).c_str(),
                 OneLine(examination.detail).c_str());
     if (examination.found) continue;
     std::printf("%20s%s\n", "", Tr("fix: $0", examination.fix).c_str());

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/base/check.h"
 #include "common/cli/wrap.h"
 #include "common/text/translate.h"
 #include "common/text/units.h"

@@ -39,7 +39,7 @@ CLI::App* AddExplain(CLI::App& app, RawExplainFlags& raw) {
       ->option_text("NAME [all_reduce; pairwise: all_to_all]");
   verb->add_option("--size", raw.size, "Buffer size: 4096, 4K, 1.5M")
       ->option_text("BYTES [4M]")
-      ->check([](const std::string& text) { return std::string(ParseByteSize(text).status().message()); });
+      ->check(ParsedBy(ParseByteSize));
   verb->add_option("--root", raw.root, "Rank whose values are broadcast")
       ->option_text("RANK [0]")
       ->check(WholeNumber(0, 1'000'000));

@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
-#include "common/base/read_file.h"
 #include "common/io/csv.h"
 #include "common/measure/wires.h"
 #include "common/text/units.h"

@@ -37,12 +37,6 @@ absl::StatusOr<double> BytesPerSecond(const std::string& rate) {
   return bits_per_s / 8;
 }
 
-std::string CheckRate(const std::string& text) { return std::string(ParseBitRate(text).status().message()); }
-
-std::string CheckLatency(const std::string& text) {
-  return std::string(ParseLatency(text).status().message());
-}
-
 // Ascending and distinct.
 absl::StatusOr<std::vector<int>> Counts(const std::string& flag, const std::string& text) {
   absl::StatusOr<std::vector<int>> counts = ParseCounts(text, kMaxPredicted);
@@ -254,24 +248,25 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   add(network, "--cluster", raw.cluster, "NAME",
       absl::StrCat(clusters, "; or a JSON file. The flags below override it"));
   add(network, "--link", raw.link, "RATE", "Rate of a node's network card in one direction, such as 25gbit",
-      CheckRate);
+      ParsedBy(ParseBitRate));
   add(network, "--gpus_per_node", raw.gpus_per_node, "N", "Workers on a node [1]", WholeNumber(1, 1024));
   add(network, "--intra", raw.intra, "RATE",
-      "Rate between a GPU and the other GPUs of its node, in one direction, such as 300gbit", CheckRate);
+      "Rate between a GPU and the other GPUs of its node, in one direction, such as 300gbit",
+      ParsedBy(ParseBitRate));
   add(InHelpAll(network), "--cards_per_node", raw.cards_per_node, "N", "Network cards of a node [1]",
       WholeNumber(1, 64));
   add(InHelpAll(network), "--rings", raw.rings, "N", "Parallel rings, which use as many cards [1]",
       WholeNumber(1, 64));
   add(network, "--latency", raw.latency, "TIME",
-      "Latency of a message between nodes, including software [25us]", CheckLatency);
+      "Latency of a message between nodes, including software [25us]", ParsedBy(ParseLatency));
   add(InHelpAll(network), "--intra_latency", raw.intra_latency, "TIME",
-      "Latency of a message within a node [5us]", CheckLatency);
+      "Latency of a message within a node [5us]", ParsedBy(ParseLatency));
   add(InHelpAll(network), "--fraction", raw.fraction, "X",
       "Share of the cards' rate that is usable [by --system; none: 0.9]", RealNumber({}));
   add(InHelpAll(network), "--oversubscription", raw.oversubscription, "X",
       "Sum of the cards' rates over the rate of the fabric [1]", RealNumber({}));
   add(InHelpAll(network), "--connection", raw.connection, "RATE",
-      "Highest rate of one TCP connection [its window over the round trip]", CheckRate);
+      "Highest rate of one TCP connection [its window over the round trip]", ParsedBy(ParseBitRate));
   add(InHelpAll(network), "--window_mb", raw.window_mb, "MIB",
       "Largest window of a TCP connection, limited by socket buffers: so many MiB are in flight in a round "
       "trip of twice the latency [3]",
@@ -282,7 +277,7 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   add(InHelpAll(network), "--barrier", raw.barrier, "TIME",
       "Duration of one round of the barrier after a synchronous step; it has log2(machines) rounds [no "
       "barrier]",
-      CheckLatency);
+      ParsedBy(ParseLatency));
   add(InHelpAll(network), "--server_add_ns", raw.server_add_ns, "NS",
       "A server's time per byte to add a gradient [0.1]");
   add(InHelpAll(network), "--server_update_ns", raw.server_update_ns, "NS",

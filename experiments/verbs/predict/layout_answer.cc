@@ -17,7 +17,6 @@
 #include "common/io/csv.h"
 #include "common/measure/trace.h"
 #include "common/text/translate.h"
-#include "common/text/units.h"
 #include "experiments/engine/programs.h"
 #include "experiments/run_folder/recorded_run.h"
 #include "experiments/run_folder/run_claim.h"

@@ -103,7 +103,7 @@ void AddLayoutFlags(CLI::App& verb, RawPredictFlags& raw) {
   verb.add_option("--memory", raw.memory, "Memory of a device for --layouts, such as 80GB [that of --device]")
       ->group(group)
       ->option_text("BYTES")
-      ->check([](const std::string& text) { return std::string(ParseByteSize(text).status().message()); });
+      ->check(ParsedBy(ParseByteSize));
   verb.add_flag("--sequence_parallel", raw.sequence_parallel,
                 "For --layouts: tensor-parallel devices divide the tokens between matrices, too")
       ->group(group);

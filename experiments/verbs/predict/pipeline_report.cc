@@ -1,6 +1,5 @@
 // The rows, the table and the conclusions of predict --pp.
 #include <algorithm>
-#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "common/cuda/cuda_kernels.h"
-#include "common/cuda/cuda_stream.h"
 #include "common/cuda_ops/cuda_launcher.h"
 #include "tests/common/cuda/fake_cuda_memory.h"
 #include "tests/common/cuda/fake_cuda_streams.h"

@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/cli/wrap.h"
-#include "common/io/csv.h"
 #include "common/text/translate.h"
 #include "experiments/analysis/findings.h"
 #include "experiments/analysis/row_queries.h"

@@ -9,7 +9,6 @@
 #include "experiments/design/estimate.h"
 #include "experiments/design/launches.h"
 #include "experiments/run_folder/manifest.h"
-#include "experiments/stats/statistics.h"
 #include "tests/experiments/test_catalog.h"
 #include "tests/has.h"
 

@@ -11,7 +11,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/io/checkpoint_folder.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
 #include "tests/experiments/slurp.h"

@@ -17,6 +17,7 @@
 #include "common/measure/records.h"
 #include "tests/experiments/launch/restarts.h"
 #include "tests/experiments/psring_in_a_folder.h"
+#include "tests/experiments/training_processes.h"
 #include "tests/has.h"
 
 namespace psring {
@@ -233,11 +234,7 @@ TEST_F(PipelineProcess, AKilledWorkerIsNamedAndEndsTheJobAlsoWithBoundedStalenes
       Start(Words(absl::StrCat("train", kStep, "--model mlp-small --epochs 1000 --no_eval ",
                                "--strategy ps-ssp:1 --workers 4 --pp 2 --out ", Path("run").string())));
   AwaitSteps(absl::StrCat(records, "/steps-rank3.jsonl"));
-  for (const std::string& process : Processes(records)) {
-    if (absl::StrContains(Slurp(std::filesystem::path("/proc") / process / "environ"), "LOCAL_RANK=3")) {
-      kill(static_cast<pid_t>(std::stoi(process)), SIGKILL);
-    }
-  }
+  SignalProcess(Path("run").string(), "rank 3", SIGKILL);
   const Outcome outcome = FinishSoon(psring);
   EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
   EXPECT_THAT(outcome.err, Has("rank 3 was killed by SIGKILL"));

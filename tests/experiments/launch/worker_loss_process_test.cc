@@ -120,9 +120,7 @@ TEST_P(WorkerLossTest, PsringReportsALostWorker) {
         absl::StrCat("train --workers ", kWorkers, " --link none --out ", Folder("run"), " ", Training())));
     ASSERT_TRUE(ReachesSomeMoment(random, psring)) << psring[0]->Story();
     const int victim = static_cast<int>(random() % kWorkers);
-    for (const auto& [who, pid] : TrainingProcesses(Folder("run"))) {
-      if (who == absl::StrCat("rank ", victim)) kill(pid, SIGKILL);
-    }
+    SignalProcess(Folder("run"), absl::StrCat("rank ", victim), SIGKILL);
     ASSERT_TRUE(WaitForAll(psring));
     const Started& run = *psring[0];
     EXPECT_EQ(run.Succeeded(), goes_on()) << run.Story();
@@ -177,9 +175,7 @@ TEST_F(LaunchTest, AFrozenWorkerDoesNotLoseTheResultOfTheOthers) {
   std::set<std::string> frozen;
   const auto freeze = [&](const Frozen& job) {
     for (const std::string& records : {Folder(job.name), Folder(job.name + "-tmp")}) {
-      for (const auto& [who, pid] : TrainingProcesses(records)) {
-        if (who == absl::StrCat("rank ", job.victim)) kill(pid, SIGSTOP);
-      }
+      SignalProcess(records, absl::StrCat("rank ", job.victim), SIGSTOP);
     }
     frozen.insert(job.name);
   };
@@ -221,9 +217,7 @@ TEST_F(LaunchTest, AServerThatDoesNotRespondIsNamed) {
   for (size_t i = 0; i < kinds.size(); ++i) {
     ASSERT_TRUE(WaitUntil(*jobs[i], [&] { return HasCheckpoint(Folder(absl::StrCat("to", i)), 10); }))
         << jobs[i]->Story();
-    for (const auto& [who, pid] : TrainingProcesses(Folder(absl::StrCat("run", i)))) {
-      if (who == "server") kill(pid, SIGSTOP);
-    }
+    SignalProcess(Folder(absl::StrCat("run", i)), "server", SIGSTOP);
   }
   ASSERT_TRUE(WaitForAll(jobs));
   for (const auto& job : jobs) {

@@ -45,6 +45,10 @@ class BrowserTest : public testing::Test {
   int Psring(const std::string& arguments) const {
     return Shell(absl::StrCat("timeout 120 ", PSRING_BINARY, " ", arguments, " >psring.out 2>psring.err"));
   }
+  // Empty if psring succeeds, else what it prints on stderr.
+  std::string Failure(const std::string& arguments) const {
+    return Psring(arguments) == 0 ? "" : absl::StrCat("psring failed: ", Slurp(root_ / "psring.err"));
+  }
   int Chromium(const std::string& arguments) const {
     return Shell(absl::StrCat("timeout 300 ", chromium_,
                               " --headless=new --no-sandbox --disable-gpu --disable-crash-reporter "

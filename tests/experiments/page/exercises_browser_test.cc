@@ -1,6 +1,5 @@
 // The lesson's run (experiments/lecture/lecture.toml, shortened) and the exercises of its page.
 #include <algorithm>
-#include <cmath>
 #include <fstream>
 #include <map>
 #include <string>
@@ -170,7 +169,7 @@ TEST_F(ExercisesBrowserTest, AnswersAreThoseOfTheSummaryAndOfTheory) {
       worker["samples_per_s"] = worker["worker"] == 0 ? 900 : 100;
   }
   std::ofstream(root_ / "class/summary.json") << summary;
-  ASSERT_EQ(Psring("report class"), 0) << Slurp(root_ / "psring.err");
+  ASSERT_EQ(Failure("report class"), "");
   const Json uneven = Visit(root_ / "class/report.html", "reads")["english"];
   std::vector<std::string> bars;
   for (const Json& row : uneven["figures"]["split"]) {
@@ -185,10 +184,9 @@ TEST_F(ExercisesBrowserTest, AnswersAreThoseOfTheSummaryAndOfTheory) {
 // On a virtual clock, communication follows the computation.
 TEST_F(ExercisesBrowserTest, OfARunThatHidesNothingAskWhatCouldBeHidden) {
   ASSERT_EQ(
-      Psring("compare --clock virtual --strategies ring,ps-sync --workers 4 --compute_ms 10 --network_ms 30 "
-             "--samples 2560 --data synthetic --model mlp-small --repeats 1 --out apart"),
-      0)
-      << Slurp(root_ / "psring.err");
+      Failure("compare --clock virtual --strategies ring,ps-sync --workers 4 --compute_ms 10 --network_ms 30 "
+              "--samples 2560 --data synthetic --model mlp-small --repeats 1 --out apart"),
+      "");
   const Json seen = Visit(root_ / "apart/report.html", "answers");
   EXPECT_NEAR(AnswersOf(seen).at("hidden").get<double>(), 10, 1e-6);
   const std::string reason = seen["english"]["reasons"][0].back();
@@ -211,10 +209,9 @@ TEST_F(ExercisesBrowserTest, OfARunThatHidesNothingAskWhatCouldBeHidden) {
 // Of a model with tables, bytes and times do not follow from the size of a gradient.
 TEST_F(ExercisesBrowserTest, OfTablesAskNothingAboutTheSizeOfAGradient) {
   ASSERT_EQ(
-      Psring("compare --model dlrm-small --data zipf:3000:1.05 --strategies ring,ps-sync,hybrid --workers "
-             "2 --steps 3 --repeats 1 --batch 32 --no_eval --link none --out tables"),
-      0)
-      << Slurp(root_ / "psring.err");
+      Failure("compare --model dlrm-small --data zipf:3000:1.05 --strategies ring,ps-sync,hybrid --workers "
+              "2 --steps 3 --repeats 1 --batch 32 --no_eval --link none --out tables"),
+      "");
   const Json seen = Visit(root_ / "tables/report.html", "answers");
   const std::map<std::string, Json> answers = AnswersOf(seen);
   ExpectTheoryAnswers(answers);
@@ -228,10 +225,9 @@ TEST_F(ExercisesBrowserTest, OfTablesAskNothingAboutTheSizeOfAGradient) {
 
 // A page without a run on this machine: the lecturer's, from a prediction.
 TEST_F(ExercisesBrowserTest, NeedOnlyTheLecturersPage) {
-  ASSERT_EQ(Psring("predict --workload resnet50 --strategies ring,ps-sync --workers 4,8 --link 1gbit "
-                   "--server_placement dedicated --ps_schedule serial --out lecturer"),
-            0)
-      << Slurp(root_ / "psring.err");
+  ASSERT_EQ(Failure("predict --workload resnet50 --strategies ring,ps-sync --workers 4,8 --link 1gbit "
+                    "--server_placement dedicated --ps_schedule serial --out lecturer"),
+            "");
   const Json seen = Visit(root_ / "lecturer/report.html", "answers");
   const std::map<std::string, Json> answers = AnswersOf(seen);
   ExpectTheoryAnswers(answers);
@@ -253,7 +249,7 @@ TEST_F(ExercisesBrowserTest, NeedOnlyTheLecturersPage) {
   for (size_t i = 0; i < right["answers"].size(); ++i)
     right["answers"][i]["tries"] = {seen["questions"][i]["value"]};
   std::ofstream(root_ / "answers/bo.json") << right;
-  ASSERT_EQ(Psring("report lecturer/report.html --grade answers"), 0) << Slurp(root_ / "psring.err");
+  ASSERT_EQ(Failure("report lecturer/report.html --grade answers"), "");
   const Json grades = Json::parse(Slurp(root_ / "grades.json"));
   ASSERT_EQ(grades.size(), 2);
   EXPECT_EQ(grades[0]["right"], 2) << "those with choices; of the others, the first two tries were wrong";

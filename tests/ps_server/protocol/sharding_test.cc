@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "common/kernels/reduce.h"
-#include "common/ops/cpu_kernels.h"
 #include "ps_server/protocol/pieces.h"
 
 namespace psring {

@@ -5,7 +5,6 @@
 
 #include <limits>
 
-#include "common/base/deadline.h"
 #include "common/cuda/cuda_device.h"
 #include "common/device/host_view.h"
 #include "common/device_factory/make_device.h"

@@ -14,9 +14,9 @@
 #include "common/io/files.h"
 #include "common/measure/records.h"
 #include "ps_server/protocol/pieces.h"
-#include "tests/ps_server/child.h"
+#include "tests/common/net/relay.h"
+#include "tests/ps_server/server_process.h"
 #include "tests/ps_server/test_job.h"
-#include "tests/ps_server/wire/cutting_proxy.h"
 #include "tests/random_moments.h"
 #include "tests/test_folder.h"
 #include "tests/test_secret.h"
@@ -50,8 +50,8 @@ class CutServers {
           server, count)));
     }
     for (int server = 0; server < count; ++server) {
-      proxies_.push_back(std::make_unique<CuttingProxy>(AddressIn(*store_, server), most_bytes,
-                                                        static_cast<uint32_t>(random())));
+      proxies_.push_back(std::make_unique<Relay>("127.0.0.1", *ParseAddress(AddressIn(*store_, server)),
+                                                 most_bytes, static_cast<uint32_t>(random())));
     }
   }
 
@@ -80,7 +80,7 @@ class CutServers {
   std::vector<ServerResult> Results() {
     std::vector<ServerResult> results;
     for (size_t server = 0; server < children_.size(); ++server) {
-      EXPECT_EQ(children_[server]->Wait(absl::Seconds(30)), 0) << children_[server]->Output();
+      EXPECT_EQ(children_[server]->Wait(), 0) << children_[server]->both();
       const auto text = ReadFile(absl::StrCat(folder_, "/result-server", server, ".json"));
       EXPECT_TRUE(text.ok()) << text.status();
       results.push_back(ServerResultFromJson(text.value_or("")).value_or(ServerResult()));
@@ -93,7 +93,7 @@ class CutServers {
   const std::string folder_ = made_.path();
   std::unique_ptr<RendezvousServer> store_ = NewStore();
   std::vector<std::unique_ptr<Child>> children_;
-  std::vector<std::unique_ptr<CuttingProxy>> proxies_;
+  std::vector<std::unique_ptr<Relay>> proxies_;
 };
 
 struct Outcome {

@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "ps_server/protocol/pieces.h"
-#include "tests/ps_server/child.h"
+#include "tests/ps_server/server_process.h"
 #include "tests/ps_server/test_job.h"
 #include "tests/random_moments.h"
 #include "tests/test_folder.h"
@@ -96,11 +96,9 @@ class Servers {
         std::make_unique<Child>(ServerCommand(PS_SERVER_BINARY, *store_, workers_, flags, server, count()));
   }
   void End(int server, int signal) {
-    children_[server]->Kill(signal);
+    children_[server]->Signal(signal);
     // After SIGTERM it gives its workers five seconds.
-    const auto ended = children_[server]->Wait(absl::Seconds(30));
-    EXPECT_TRUE(ended == -signal || ended == 128 + signal)
-        << ended.value_or(-1000) << " after " << signal << ": " << children_[server]->Output();
+    EXPECT_EQ(children_[server]->Wait(), 128 + signal) << children_[server]->both();
   }
   // Kills a random server three times, each time after a random number of steps, and starts it again. The
   // last time may be after the last push.
@@ -124,7 +122,7 @@ class Servers {
   }
   // All servers end with exit code 0.
   void ExpectNormalEnd() {
-    for (const auto& child : children_) EXPECT_EQ(child->Wait(absl::Seconds(30)), 0) << child->Output();
+    for (const auto& child : children_) EXPECT_EQ(child->Wait(), 0) << child->both();
     for (const auto& entry : fs::directory_iterator(folder_)) {
       EXPECT_NE(entry.path().extension(), ".checkpoint") << "of a job that has ended normally";
     }

@@ -19,7 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
 #include "common/net/address.h"
-#include "tests/ps_server/child.h"
+#include "tests/ps_server/server_process.h"
 #include "tests/ps_server/test_job.h"
 #include "tests/ps_server/wire/stranger.h"
 #include "tests/test_secret.h"
@@ -77,7 +77,7 @@ class HostileTest : public ServerTest, public ::testing::WithParamInterface<std:
   void TearDown() override {
     Stop();
     if (HasFailure()) return;
-    EXPECT_EQ(server_->Wait(absl::Seconds(30)), 0) << server_->Output();
+    EXPECT_EQ(server_->Wait(), 0) << server_->both();
   }
 
   void Train(int rank) {

@@ -291,7 +291,7 @@ TEST_P(FirstJoinTest, IsRejectedWithTheReasonAndTheServerStillTrainsAValidJob) {
     EXPECT_LT(RelativeDistance(worker.weights, TrainAlone(job, 3)), 1e-5);
     EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
   });
-  EXPECT_EQ(server_->Wait(absl::Seconds(30)), 0) << server_->Output();
+  EXPECT_EQ(server_->Wait(), 0) << server_->both();
 }
 
 INSTANTIATE_TEST_SUITE_P(Joins, FirstJoinTest, testing::ValuesIn(FirstJoins()),
@@ -305,11 +305,11 @@ TEST_F(ServerTest, ControlCharactersFromAPeerAreEscapedOnTheTerminal) {
                       [](proto::Join& join) { join.mutable_job()->set_consistency("\x1b[2J \xe6\xaf\x94"); });
     EXPECT_THAT(stranger.End(), HasSubstr("unknown consistency"));
   }
-  EXPECT_EQ(server_->Wait(absl::Seconds(30)), 1);
-  EXPECT_THAT(server_->Output(),
+  EXPECT_EQ(server_->Wait(), 1);
+  EXPECT_THAT(server_->both(),
               HasSubstr("worker 0 was rejected: worker 0's job: unknown consistency \"\\x1b[2J "
                         "\xe6\xaf\x94\""));
-  EXPECT_THAT(server_->Output(), Not(HasSubstr("\x1b")));
+  EXPECT_THAT(server_->both(), Not(HasSubstr("\x1b")));
 }
 
 TEST_F(ServerTest, PullsOfRowsWithoutReadingTheAnswersUseLittleMemory) {
@@ -343,7 +343,7 @@ TEST_F(ServerTest, RepeatedInitialWeightsEndTheJob) {
   stranger.Send({message::InitialWeights{.bucket = 0, .offset = 4000}, ""});
   EXPECT_FALSE(stranger.IsWelcome());
   EXPECT_THAT(stranger.End(), HasSubstr("worker 0, bucket 0: initial weights that have arrived already"));
-  EXPECT_EQ(server_->Wait(absl::Seconds(30)), 1) << server_->Output();
+  EXPECT_EQ(server_->Wait(), 1) << server_->both();
 }
 
 INSTANTIATE_TEST_SUITE_P(Mode, SilenceTest, testing::Values("sync"));

@@ -22,7 +22,7 @@
 #include "common/rendezvous/rendezvous.h"
 #include "ps_server/protocol/pieces.h"
 #include "tests/eventually.h"
-#include "tests/ps_server/child.h"
+#include "tests/ps_server/server_process.h"
 #include "tests/ps_server/test_job.h"
 #include "tests/test_program.h"
 #include "tests/test_secret.h"
@@ -69,7 +69,7 @@ void ExpectTrains(Child& server, const std::string& address) {
   ASSERT_EQ(worker.Steps(0, 3), absl::OkStatus());
   EXPECT_EQ(worker.weights, TrainAlone(job, 3));
   ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
-  EXPECT_EQ(server.Wait(), 0) << server.Output();
+  EXPECT_EQ(server.Wait(), 0) << server.both();
 }
 
 TEST_F(ProcessTest, ServesAJobWritesItsRecordAndExits) {
@@ -84,8 +84,8 @@ TEST_F(ProcessTest, ServesAJobWritesItsRecordAndExits) {
     EXPECT_EQ(worker.weights, TrainAlone(job, 3));
     EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
   });
-  EXPECT_EQ(server.Wait(), 0) << server.Output();
-  EXPECT_EQ(server.Output(), absl::StrCat("ps_server: serving 2 workers on ", WithoutToken(address), "\n"));
+  EXPECT_EQ(server.Wait(), 0) << server.both();
+  EXPECT_EQ(server.both(), absl::StrCat("ps_server: serving 2 workers on ", WithoutToken(address), "\n"));
   const auto text = ReadFile(folder + "/result-server0.json");
   ASSERT_TRUE(text.ok()) << text.status();
   const auto result = ServerResultFromJson(*text);
@@ -107,14 +107,14 @@ TEST_F(ProcessTest, WorkersReportAKilledServer) {
     EXPECT_EQ(worker.Start(), absl::OkStatus());
     EXPECT_EQ(worker.Step(0).status(), absl::OkStatus());
     stepped.arrive_and_wait();
-    if (rank == 0) server.Kill(SIGKILL);
+    if (rank == 0) server.Signal(SIGKILL);
     const MonotonicTime killed = MonotonicNow();
     absl::Status status;
     for (int64_t step = 1; status.ok(); ++step) status = worker.Step(step).status();
     EXPECT_THAT(std::string(status.message()), HasSubstr("lost the parameter server at " + address));
     EXPECT_LT(MonotonicNow() - killed, absl::Seconds(30)) << "before any timeout";
   });
-  EXPECT_EQ(server.Wait(), -SIGKILL);
+  EXPECT_EQ(server.Wait(), 128 + SIGKILL);
 }
 
 TEST_F(ProcessTest, WorkersReportAKilledWorker) {
@@ -132,7 +132,7 @@ TEST_F(ProcessTest, WorkersReportAKilledWorker) {
       for (int64_t step = 0; status.ok(); ++step) {
         status = worker.Step(step).status();
         if (rank == 0 && step == 20) {
-          victim.Kill(SIGKILL);
+          victim.Signal(SIGKILL);
           killed = MonotonicNow();
         }
       }
@@ -142,8 +142,8 @@ TEST_F(ProcessTest, WorkersReportAKilledWorker) {
       }
     });
     EXPECT_EQ(server.Wait(), 1);
-    EXPECT_THAT(server.Output(), HasSubstr("ps_server: worker 2 was lost: its connection closed"));
-    EXPECT_EQ(victim.Wait(), -SIGKILL) << victim.Output();
+    EXPECT_THAT(server.both(), HasSubstr("ps_server: worker 2 was lost: its connection closed"));
+    EXPECT_EQ(victim.Wait(), 128 + SIGKILL) << victim.both();
   }
 }
 
@@ -152,7 +152,7 @@ TEST_F(ProcessTest, AbortEndsAnExchangeWithAStoppedServer) {
   const std::string address = Address();
   TestWorker worker(MakeJob(1, {8'000'000}), 0, ClientOf(address));
   ASSERT_EQ(worker.Start(), absl::OkStatus());
-  server.Kill(SIGSTOP);
+  server.Signal(SIGSTOP);
   std::string message;
   WaitingThread pushes([&] { message = std::string(worker.Step(0).status().message()); });
   worker.client->Abort(absl::CancelledError("enough"));
@@ -168,13 +168,13 @@ TEST_F(ProcessTest, SigtermEndsItWithOneLine) {
   ForEachRank(2, [&](int) {
     TestWorker worker(MakeJob(2, {10}), 0, ClientOf(address));
     const std::string message(worker.Start().message());
-    if (absl::StrContains(message, "there is a worker 0 already")) return server.Kill(SIGTERM);
+    if (absl::StrContains(message, "there is a worker 0 already")) return server.Signal(SIGTERM);
     EXPECT_THAT(message, HasSubstr("the parameter server received a signal to end"));
     ++ended;
   });
   EXPECT_EQ(ended, 1);
   EXPECT_EQ(server.Wait(), 128 + SIGTERM);
-  EXPECT_THAT(server.Output(), HasSubstr("ps_server: the parameter server received a signal to end\n"));
+  EXPECT_THAT(server.both(), HasSubstr("ps_server: the parameter server received a signal to end\n"));
 }
 
 TEST_F(ProcessTest, ASigintThatItsParentIgnoredDoesNotEndIt) {
@@ -184,7 +184,7 @@ TEST_F(ProcessTest, ASigintThatItsParentIgnoredDoesNotEndIt) {
   const uint64_t caught = CaughtSignals(server.pid());
   EXPECT_TRUE(caught >> (SIGTERM - 1) & 1);
   EXPECT_FALSE(caught >> (SIGINT - 1) & 1);
-  server.Kill(SIGINT);
+  server.Signal(SIGINT);
   ExpectTrains(server, address);
 }
 
@@ -206,8 +206,8 @@ TEST_F(ProcessTest, ARankThatEndsBeforeItJoinsEndsTheJobAtOnceAndIsNamed) {
   EXPECT_TRUE(absl::StrContains(status.message(), "rank 1 (")) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "while others waited for it to join the parameter server"))
       << status;
-  EXPECT_EQ(server.Wait(), 1) << server.Output();
-  EXPECT_TRUE(absl::StrContains(server.Output(), "ps_server: rank 1 (")) << server.Output();
+  EXPECT_EQ(server.Wait(), 1) << server.both();
+  EXPECT_TRUE(absl::StrContains(server.both(), "ps_server: rank 1 (")) << server.both();
 }
 
 // The workers' deadlines begin earlier than the server's, which waits for the last arrival.
@@ -225,7 +225,7 @@ TEST_F(ProcessTest, TheServerNamesASilentWorkerBeforeTheOthersGiveUp) {
     ended.count_down();
     EXPECT_TRUE(absl::StrContains(status.message(), "waited 1s for worker 1 ")) << status;
   });
-  EXPECT_EQ(server.Wait(), 1) << server.Output();
+  EXPECT_EQ(server.Wait(), 1) << server.both();
 }
 
 TEST_F(ProcessTest, BadInputIsOneLineAndExitCode2) {
@@ -244,7 +244,7 @@ TEST_F(ProcessTest, BadInputIsOneLineAndExitCode2) {
     command.insert(command.end(), c.arguments.begin(), c.arguments.end());
     Child server(command);
     EXPECT_EQ(server.Wait(), 2);
-    const std::string output = server.Output();
+    const std::string output = server.both();
     EXPECT_THAT(output, HasSubstr(c.error));
     EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 1) << output;
   }
@@ -255,7 +255,7 @@ TEST_F(ProcessTest, APortInUseIsNamed) {
   const std::string address = WithoutToken(Address());
   Child second(Command(1, {"--port", absl::StrCat(ParseAddress(address)->port)}));
   EXPECT_EQ(second.Wait(), 1);
-  EXPECT_THAT(second.Output(), HasSubstr("ps_server: cannot listen on " + address));
+  EXPECT_THAT(second.both(), HasSubstr("ps_server: cannot listen on " + address));
 }
 
 TEST_F(ProcessTest, ANonexistentServerIsNamed) {

@@ -132,8 +132,7 @@ TEST_P(RandomChunksTest, OfAMemberDoNotAffectTheOthers) {
   int64_t sent = 0, refused = 0;
   for (int conversation = 0; conversation < 150 && !HasFailure(); ++conversation) {
     const std::unique_ptr<Stranger> stranger = Joined();
-    ASSERT_NE(stranger, nullptr) << "after " << sent
-                                 << " messages; the server's output: " << server_->Output();
+    ASSERT_NE(stranger, nullptr) << "after " << sent << " messages; the server's output: " << server_->both();
     for (size_t i = 1 + Below(6); i > 0; --i) {
       const std::string bytes = Mutated(BytesOfMessage(Message(*stranger)));
       if (GetParam() == "sync" && IsAllowed(bytes)) continue;

@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
 #include <cstring>
 #include <functional>
@@ -14,7 +13,6 @@
 #include "absl/strings/str_split.h"
 #include "common/net/authentication.h"
 #include "common/net/unix_socket.h"
-#include "ps_server/wire/own_sockets.h"
 #include "ps_server/wire/service.h"
 #include "ps_server/wire/wire.h"
 #include "tests/ps_server/cluster.h"

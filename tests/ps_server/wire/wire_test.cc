@@ -2,9 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cstring>
-#include <functional>
 #include <random>
 #include <string>
 

@@ -23,13 +23,12 @@ constexpr char kEndless[] = " --model mlp-small --data synthetic --steps 1000000
 class FaultsTest : public TrainerProcess {
  protected:
   // Runs `command` after `before`, in a shell.
-  std::unique_ptr<Child> StartAfter(const std::string& before, const std::string& name,
-                                    const std::string& command, int rank, int world_size) const {
+  std::unique_ptr<Child> StartAfter(const std::string& before, const std::string& command, int rank,
+                                    int world_size) const {
     std::vector<std::string> environment = Environment(rank, world_size);
     environment.push_back(absl::StrCat("PATH=", std::getenv("PATH")));
     return std::make_unique<Child>(
-        name, dir_, std::vector<std::string>{"/bin/sh", "-c", absl::StrCat(before, " && exec ", command)},
-        environment);
+        std::vector<std::string>{"/bin/sh", "-c", absl::StrCat(before, " && exec ", command)}, environment);
   }
   std::string TrainerOn(const std::string& flags) const {
     return absl::StrCat(PSRING_TRAINER, " --rendezvous ", Rendezvous(), " ", flags);
@@ -71,8 +70,8 @@ TEST_F(FaultsTest, AFullCheckpointFolderEndsTrainingAndEveryRankNamesIt) {
                                            " --checkpoint_every 3 --checkpoint_dir ", folder.string());
     const std::string command = absl::StrCat(small, " && exec ", TrainerOn(flags));
     Children ranks;
-    ranks.push_back(StartAfter("true", "trainer0", absl::StrCat(as_root, "'", command, "'"), 0, 2));
-    ranks.push_back(StartAfter("true", "trainer1", TrainerOn(flags), 1, 2));
+    ranks.push_back(StartAfter("true", absl::StrCat(as_root, "'", command, "'"), 0, 2));
+    ranks.push_back(StartAfter("true", TrainerOn(flags), 1, 2));
     for (const auto& rank : ranks) {
       EXPECT_GT(rank->Wait(), 0);
       EXPECT_THAT(rank->errors(), Has("No space left on device", folder.string()));
@@ -134,23 +133,23 @@ TEST_F(FaultsTest, ABombInOneRanksDataEndsTheJobAndIsNotExpanded) {
 }
 
 TEST_F(FaultsTest, TooFewDescriptorsAreReportedAtOnce) {
-  const auto trainer = StartAfter("ulimit -n 32", "trainer0",
-                                  TrainerOn(absl::StrCat("--strategy direct --timeout 60", kEndless)), 0, 16);
+  const auto trainer =
+      StartAfter("ulimit -n 32", TrainerOn(absl::StrCat("--strategy direct --timeout 60", kEndless)), 0, 16);
   ExpectOneLine(*trainer,
                 {"trainer: this process may open 32 files, and 16 ranks need about ", "; run: ulimit -n "});
   const auto server = StartAfter(
-      "ulimit -n 32", "server",
+      "ulimit -n 32",
       absl::StrCat(PSRING_PS_SERVER, " --workers 16 --timeout 60 --rendezvous ", Rendezvous()), 0, 16);
   ExpectOneLine(*server, {"ps_server: this process may open 32 files, and 16 ranks need about "});
 }
 
 TEST_F(FaultsTest, TooLittleAddressSpaceIsReportedAtOnce) {
-  const auto trainer = StartAfter("ulimit -v 204800", "trainer0",
-                                  TrainerOn(absl::StrCat("--strategy ring --timeout 60", kEndless)), 0, 2);
+  const auto trainer =
+      StartAfter("ulimit -v 204800", TrainerOn(absl::StrCat("--strategy ring --timeout 60", kEndless)), 0, 2);
   ExpectOneLine(*trainer,
                 {"trainer: this process may use 200 MiB of address space, and psring needs about "});
   const auto server = StartAfter(
-      "ulimit -v 204800", "server",
+      "ulimit -v 204800",
       absl::StrCat(PSRING_PS_SERVER, " --workers 2 --timeout 60 --rendezvous ", Rendezvous()), 0, 2);
   ExpectOneLine(*server, {"ps_server: this process may use 200 MiB of address space"});
 }
@@ -158,8 +157,8 @@ TEST_F(FaultsTest, TooLittleAddressSpaceIsReportedAtOnce) {
 TEST_F(FaultsTest, ASoftLimitOfDescriptorsIsRaised) {
   Children ranks;
   for (int rank = 0; rank < 2; ++rank)
-    ranks.push_back(StartAfter("ulimit -S -n 16", absl::StrCat("trainer", rank),
-                               TrainerOn(absl::StrCat("--strategy ring", kShort)), rank, 2));
+    ranks.push_back(
+        StartAfter("ulimit -S -n 16", TrainerOn(absl::StrCat("--strategy ring", kShort)), rank, 2));
   ExpectSuccess(ranks);
 }
 

@@ -11,7 +11,6 @@
 
 #include "tests/ring_worker/fake_rendezvous.h"
 #include "trainer/main/resume.h"
-#include "trainer/strategies/strategies.h"
 
 namespace psring {
 namespace {

@@ -1,11 +1,7 @@
 // Trainers and servers as processes, as a launcher starts them.
 #pragma once
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -21,6 +17,7 @@
 #include "common/io/files.h"
 #include "common/measure/records.h"
 #include "common/rendezvous/rendezvous.h"
+#include "tests/child.h"
 #include "tests/eventually.h"
 #include "tests/has.h"
 #include "tests/test_folder.h"
@@ -29,50 +26,6 @@
 namespace psring {
 
 namespace fs = std::filesystem;
-
-// A child process, with its output in files.
-class Child {
- public:
-  Child(const std::string& name, const fs::path& dir, std::vector<std::string> arguments,
-        std::vector<std::string> environment)
-      : output_(dir / (name + ".out")), errors_(dir / (name + ".err")) {
-    environment.push_back(SecretEnvironment(TestSecret()));
-    std::vector<char*> argv, envp;
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-    for (std::string& variable : environment) envp.push_back(variable.data());
-    envp.push_back(nullptr);
-    for (const fs::path& earlier : {output_, errors_}) fs::remove(earlier);  // of a child with this name
-    pid_ = fork();
-    if (pid_ == 0) {
-      dup2(open(output_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644), 1);
-      dup2(open(errors_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644), 2);
-      execve(argv[0], argv.data(), envp.data());
-      _exit(127);
-    }
-  }
-  ~Child() {
-    if (pid_ <= 0) return;
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-  }
-
-  // The exit code; 128 + the signal's number; -1 if it still runs after a minute.
-  int Wait() {
-    int status = 0;
-    if (!Eventually([&] { return waitpid(pid_, &status, WNOHANG) == pid_; })) return -1;
-    pid_ = 0;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  }
-  void Signal(int signal) { kill(pid_, signal); }
-  pid_t pid() const { return pid_; }
-  std::string output() const { return ReadFile(output_.string()).value_or(""); }
-  std::string errors() const { return ReadFile(errors_.string()).value_or(""); }
-
- private:
-  const fs::path output_, errors_;
-  pid_t pid_ = 0;
-};
 
 using Children = std::vector<std::unique_ptr<Child>>;
 
@@ -116,11 +69,10 @@ class TrainerProcess : public testing::Test {
       environment[1] = absl::StrCat("LOCAL_RANK=", rank % per_machine);
       environment.push_back(absl::StrCat("LOCAL_WORLD_SIZE=", per_machine));
     }
-    return std::make_unique<Child>(absl::StrCat("trainer", rank), dir_, arguments, environment);
+    return std::make_unique<Child>(arguments, environment);
   }
   std::unique_ptr<Child> StartServer(int server, int servers, int workers) {
     return std::make_unique<Child>(
-        absl::StrCat("server", server), dir_,
         std::vector<std::string>{PSRING_PS_SERVER, "--workers", absl::StrCat(workers), "--server",
                                  absl::StrCat(server), "--servers", absl::StrCat(servers), "--rendezvous",
                                  Rendezvous(), "--record", dir_.string()},
@@ -143,11 +95,10 @@ class TrainerProcess : public testing::Test {
   // With a store for another job.
   void MeetAnew() { store_ = *RendezvousServer::Start("127.0.0.1", 0, TestSecret()); }
   // Without a rendezvous.
-  std::unique_ptr<Child> StartAlone(const std::string& flags, std::vector<std::string> environment = {},
-                                    const std::string& name = "alone") {
+  std::unique_ptr<Child> StartAlone(const std::string& flags, std::vector<std::string> environment = {}) {
     std::vector<std::string> arguments = {PSRING_TRAINER};
     for (const auto flag : absl::StrSplit(flags, ' ')) arguments.emplace_back(flag);
-    return std::make_unique<Child>(name, dir_, arguments, environment);
+    return std::make_unique<Child>(arguments, environment);
   }
 
   RankResult Result(int rank, const std::string& records = "records") const {

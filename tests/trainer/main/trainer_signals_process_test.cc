@@ -101,12 +101,11 @@ TEST_F(TrainerProcess, ATerminatedRank0OfFsdpSavesTheStateOfAllRanks) {
 
 TEST_F(TrainerProcess, IgnoresASigintThatItsParentIgnored) {
   Child trainer(
-      "alone", dir_,
       {"/bin/sh", "-c",
        absl::StrCat("trap '' HUP INT; exec ", PSRING_TRAINER,
                     " --strategy single --model mlp-small --data synthetic --steps 1000000 --no_eval "
                     "--progress json")},
-      {});
+      std::vector<std::string>());
   ASSERT_TRUE(MakesSteps(trainer)) << trainer.errors();
   for (const int signal : {SIGHUP, SIGINT}) trainer.Signal(signal);
   const size_t before = trainer.output().size();
@@ -121,7 +120,7 @@ TEST_F(TrainerProcess, RejectsASecondTrainerWithTheSameRecordFolder) {
                    (dir_ / "records").string(), " --steps ");
   const auto first = StartAlone(absl::StrCat(flags, "1000000 --progress json"));
   ASSERT_TRUE(MakesSteps(*first)) << first->errors();
-  const auto second = StartAlone(absl::StrCat(flags, "3"), {}, "second");
+  const auto second = StartAlone(absl::StrCat(flags, "3"));
   EXPECT_EQ(second->Wait(), 1);
   const std::string path = (dir_ / "records" / "steps-rank0.jsonl").string();
   EXPECT_EQ(second->errors(), absl::StrCat("trainer: cannot write ", path,
@@ -147,12 +146,11 @@ TEST_F(TrainerProcess, ARankExitsIfMpirunIsKilled) {
     return false;
   };
   Child mpirun(
-      "mpirun", dir_,
       {"/bin/sh", "-c",
        absl::StrCat(PSRING_TRAINER, " --strategy none --data synthetic --steps 100000 --no_eval --record ",
                     record, " & wait")},
-      {"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1",
-       absl::StrCat("MASTER_PORT=", store_->port()), "PSRING_STORE_HOSTED=1"});
+      std::vector<std::string>{"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1",
+                               absl::StrCat("MASTER_PORT=", store_->port()), "PSRING_STORE_HOSTED=1"});
   ASSERT_TRUE(Eventually([&] { return running() && fs::exists(record); }));
   mpirun.Signal(SIGKILL);
   EXPECT_TRUE(Eventually([&] { return !running(); }));

@@ -1,5 +1,4 @@
 // One process with replicas: the same bits as without, and exactly the traffic of DataParallel.
-#include "trainer/models/data_parallel.h"
 
 #include <gtest/gtest.h>
 

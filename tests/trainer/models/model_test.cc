@@ -1,6 +1,5 @@
 #include "trainer/models/model.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

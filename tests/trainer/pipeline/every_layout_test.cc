@@ -144,8 +144,7 @@ void ExpectWeightsOfSameSamples(DividedRun layout, const DataSplits& data) {
     SCOPED_TRACE(
         absl::StrCat(layout.workers, " ranks: ", absl::StrJoin(TrainingArguments(layout.options), " ")));
     const std::vector<float>& expected = OneProcess(options, replicas, data).weights;
-    const std::vector<RankOutcome> ranks = ReplicaRanks(options) == 1 ? RunRanks(options, replicas, data)
-                                                                      : RunPipelines(options, replicas, data);
+    const std::vector<RankOutcome> ranks = RunPipelines(options, replicas, data);
     ASSERT_EQ(ranks.size(), static_cast<size_t>(layout.workers));
     for (const RankOutcome& rank : ranks) {
       ASSERT_TRUE(rank.result.ok()) << rank.result.status();

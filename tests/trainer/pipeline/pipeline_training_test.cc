@@ -2,7 +2,6 @@
 // bits, but for a tensor that two stages share. Ranks are threads.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <ostream>
 #include <set>
 #include <string>

@@ -4,14 +4,12 @@
 
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/has.h"
 #include "tests/trainer/cluster.h"
 #include "tests/trainer/divided_training.h"
 #include "trainer/data/sources.h"
-#include "trainer/models/replayed_model.h"
 
 namespace psring {
 namespace {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "tests/trainer/programs/programs.h"
-#include "trainer/programs/lower_program.h"
 #include "trainer/programs/walk_program.h"
 
 namespace psring {

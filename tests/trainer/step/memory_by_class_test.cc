@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "tests/trainer/cluster.h"
-#include "trainer/data/sources.h"
 
 namespace psring {
 namespace {

@@ -9,7 +9,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/io/safetensors.h"
 #include "tests/decode_safetensors.h"
 #include "tests/trainer/kept_training.h"
 

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "trainer/data/sources.h"
 
 namespace psring {
 namespace {

@@ -1,5 +1,4 @@
 // Machines whose ranks add up their gradients before one of them exchanges the sum with the servers.
-#include "trainer/strategies/local_aggregation.h"
 
 #include <gtest/gtest.h>
 

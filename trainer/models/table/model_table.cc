@@ -3,7 +3,6 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/base/check.h"
 #include "common/base/errors.h"
 #include "common/cli/command_line.h"
 #include "common/text/suggestions.h"

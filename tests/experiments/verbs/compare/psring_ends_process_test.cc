@@ -14,6 +14,7 @@
 
 #include "absl/strings/match.h"
 #include "tests/experiments/psring_in_a_folder.h"
+#include "tests/experiments/training_processes.h"
 #include "tests/has.h"
 
 namespace psring {
@@ -174,11 +175,7 @@ TEST_F(PsringEndsTest, SettingTheWallClockForwardEndsNoJob) {
 
 TEST_F(PsringEndsTest, AKilledWorkerIsNamedAndEndsTheJob) {
   const pid_t psring = StartLongTraining("ring");
-  for (const std::string& process : Processes(LongRecords("ring").string())) {
-    if (absl::StrContains(Slurp(fs::path("/proc") / process / "environ"), "LOCAL_RANK=1")) {
-      kill(static_cast<pid_t>(std::stoi(process)), SIGKILL);
-    }
-  }
+  SignalProcess(Out(), "rank 1", SIGKILL);
   const Outcome outcome = FinishSoon(psring);
   EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
   EXPECT_TRUE(absl::StartsWith(outcome.err, "psring train: ring x 2: rank 1 was killed by SIGKILL"))

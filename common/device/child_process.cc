@@ -1,4 +1,4 @@
-#include "experiments/launch/child_process.h"
+#include "common/device/child_process.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "common/device/task_limit.h"
 
 extern char** environ;
@@ -36,13 +35,6 @@ std::vector<std::string> MergedEnvironment(const std::vector<std::string>& extra
   return merged;
 }
 
-std::vector<char*> Pointers(const std::vector<std::string>& strings) {
-  std::vector<char*> pointers;
-  for (const std::string& text : strings) pointers.push_back(const_cast<char*>(text.c_str()));
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
 // Runs in the child between fork and exec: only async-signal-safe calls. Writes errno to `error_fd`, which a
 // successful exec closes.
 [[noreturn]] void BecomeChild(char* const* argv, char* const* envp, pid_t group, pid_t parent, int out_fd,
@@ -60,7 +52,7 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   const int null_fd = open("/dev/null", O_RDONLY);
   dup2(null_fd, STDIN_FILENO);
   dup2(out_fd, STDOUT_FILENO);
-  dup2(err_fd, STDERR_FILENO);
+  if (err_fd >= 0) dup2(err_fd, STDERR_FILENO);
   struct sigaction by_default {};
   by_default.sa_handler = SIG_DFL;
   sigaction(SIGPIPE, &by_default, nullptr);
@@ -80,6 +72,13 @@ void CloseAll(std::initializer_list<int> fds) {
 
 }  // namespace
 
+std::vector<char*> Pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (const std::string& text : strings) pointers.push_back(const_cast<char*>(text.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
 bool EnterNetwork(const ChildNetwork& network) {
   if (network.net_fd < 0) return true;
   if (network.user_fd >= 0 && setns(network.user_fd, CLONE_NEWUSER) != 0) return false;
@@ -88,7 +87,8 @@ bool EnterNetwork(const ChildNetwork& network) {
 
 absl::StatusOr<ChildProcess> StartProcess(const std::vector<std::string>& command,
                                           const std::vector<std::string>& environment, pid_t group,
-                                          const ChildNetwork& network, const std::vector<int>& inherits) {
+                                          const ChildNetwork& network, const std::vector<int>& inherits,
+                                          bool shares_stderr) {
   const std::vector<std::string> merged = MergedEnvironment(environment);
   const std::vector<char*> argv = Pointers(command);
   const std::vector<char*> envp = Pointers(merged);
@@ -99,7 +99,8 @@ absl::StatusOr<ChildProcess> StartProcess(const std::vector<std::string>& comman
     CloseAll({out[0], out[1], err[0], err[1], exec_error[0], exec_error[1]});
     return absl::InternalError(why);
   };
-  if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0 || pipe2(exec_error, O_CLOEXEC) != 0) {
+  if (pipe2(out, O_CLOEXEC) != 0 || (!shares_stderr && pipe2(err, O_CLOEXEC) != 0) ||
+      pipe2(exec_error, O_CLOEXEC) != 0) {
     return fail("pipe");
   }
   const pid_t parent = getpid();

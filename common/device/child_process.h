@@ -24,7 +24,7 @@ struct ChildProcess {
   pid_t pid = -1;
   int pid_fd = -1;  // readable once the child has ended; -1: the kernel has none; TryWait closes it
   int out_fd = -1;  // stdout and stderr, non-blocking; the reader closes them
-  int err_fd = -1;
+  int err_fd = -1;  // -1: shared
   bool running = false;
   int wait_status = 0;
 
@@ -35,13 +35,16 @@ struct ChildProcess {
   std::string HowItEnded() const;  // "ended with exit code 3", "was killed by SIGSEGV (Segmentation fault)"
 };
 
+// Null-terminated, as exec needs them; they borrow `strings`.
+std::vector<char*> Pointers(const std::vector<std::string>& strings);
+
 // Starts `command` in process group `group` (0: its own) and in `network`, with `environment` added to ours
-// and stdin from /dev/null. The child inherits the descriptors `inherits`. The kernel kills it when the
-// calling thread ends. NotFound: exec failed. Internal: pipe or fork failed.
+// and stdin from /dev/null. The child inherits the descriptors `inherits`, and stderr with `shares_stderr`.
+// The kernel kills it when the calling thread ends. NotFound: exec failed. Internal: pipe or fork failed.
 absl::StatusOr<ChildProcess> StartProcess(const std::vector<std::string>& command,
                                           const std::vector<std::string>& environment, pid_t group,
                                           const ChildNetwork& network = {},
-                                          const std::vector<int>& inherits = {});
+                                          const std::vector<int>& inherits = {}, bool shares_stderr = false);
 
 // Reads lines from a non-blocking descriptor.
 class LineReader {
