@@ -18,7 +18,7 @@
 namespace psring {
 namespace {
 
-constexpr uint8_t kVersion = 3;
+constexpr uint8_t kVersion = 2;
 constexpr uint8_t kTlsBit = 0x80;     // in the purpose: this side encrypts
 constexpr uint8_t kOtherSecret = 0;   // in place of the server's purpose: it does not accept the first proof
 constexpr size_t kMaxNonces = 32768;  // of one generation of SeenNonces

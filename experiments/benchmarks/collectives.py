@@ -12,9 +12,9 @@ import runs
 RUNS = [
     ("# All-reduce on one host through shared memory, float32 sum",
      "--backend native,mpi --algorithm ring,direct,one-shot,default,segmented-ring,rabenseifner --transport shm --workers 2,4 "
-     "--sizes 4K,256K,4M,25M,100M"),
+     "--sizes 4K,64K,256K,1M,4M,25M,100M"),
     ("# Over TCP on loopback",
-     "--backend native,mpi,gloo --algorithm ring,default --transport tcp --workers 2,4 --sizes 4K,4M,25M,100M"),
+     "--backend native,mpi,gloo --algorithm ring,default --transport tcp --workers 2,4 --sizes 4K,64K,4M,25M,100M"),
     ("# Shared memory, three kinds of buffers, up to 8 processes",
      "--backend native,mpi --algorithm ring,direct,default --transport shm --buffers private,huge,shared --workers 2,4,8 "
      "--sizes 4K,4M,25M"),
@@ -75,6 +75,13 @@ def times_mpi(rows, sizes):
     return runs.table(" | ".join(["psring's buffers", *map(short, sizes)]), lines) if lines else []
 
 
+def chosen(rows):
+    """Which algorithm psring's default takes for each size: lines."""
+    taken = sorted({(row["size"], row["chosen_algorithm"]) for row in rows
+                    if (row["backend"], row["algorithm"]) == ("native", "default")})
+    return [f"psring's default: {', '.join(f'{short(size)} {algorithm}' for size, algorithm in taken)}.", ""] if taken else []
+
+
 def section(title, results, manifest, command):
     machine = manifest["machine"]
     sizes = sorted({row["size"] for row in results})
@@ -96,6 +103,7 @@ def section(title, results, manifest, command):
         rows = [row for row in results if row["workers"] == workers]
         crowded = f" on {machine['cores']} cores" if workers > machine["cores"] else ""
         lines += [f"## {workers} processes{crowded}: busbw in GB/s; time of a call in us", "", *table(rows, sizes), ""]
+        lines += chosen(rows)
         if compared := times_mpi(rows, sizes):
             lines += ["psring's best busbw divided by Open MPI's best, out of place (*derived*); Open MPI's buffers are of the "
                       "same kind, or private if it was not measured with them:", "", *compared, ""]

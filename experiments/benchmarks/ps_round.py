@@ -17,12 +17,14 @@ import peers
 import runs
 
 WARMUP = 3
+PROFILE = "## Where the time over TCP goes"  # begins what is written by hand, and kept
 WHOLE, PARTS = "ps-lite, one key", "ps-lite, keys of 4 MiB"
 BENCH = ["--collective", "ps_push_pull"]
 
 
 def limits_section(args):
-    flags = [*BENCH, "--sizes", args.limit_sizes, "--workers", args.workers, "--transport", "shm,tcp", "--limits", "-n",
+    flags = [*BENCH, "--sizes", args.limit_sizes, "--workers", args.workers, "--transport", "shm,tcp", "--server_wire",
+             "grpc,stream", "--limits", "-n",
              str(args.iterations * args.rounds), "--rounds", str(args.rounds)]
     results, manifest = runs.bench(args.psring, flags)
     foreign = max(row["foreign_cpu_pct"] for row in results)
@@ -97,4 +99,8 @@ if __name__ == "__main__":
         versions = (f"PyTorch {torch or 'absent'}, TensorFlow {tensorflow or 'absent'}, ps-lite "
                     f"{'built from the folder given with `--ps_lite`' if ps_lite else 'absent'}")
         lines = limits_section(args) + peers_section(args, versions, torch, tensorflow, ps_lite)
+    page = args.out / "ps_round.md"
+    text = page.read_text() if page.exists() else ""
+    if PROFILE in text:
+        lines += [text[text.index(PROFILE):].rstrip()]
     runs.write_result("ps_round.md", lines, args.out)

@@ -1,6 +1,6 @@
 // Which copies between ranks are faster here: through the caches, or past them (cpu::CopyPastCaches).
-// Measured while the group works, because it depends on where the system has put the ranks, and changes when
-// it moves them: between near cores a copied line is read from a shared cache, between far ones it costs
+// Measured while the group works, because it depends on the machine and on where the system has put the
+// ranks, and changes when it moves them: a line that one core has written into its cache can cost another
 // several times a read from memory.
 #pragma once
 

@@ -66,6 +66,20 @@ absl::StatusOr<LayoutChoice> ChoiceOf(const RawPredictFlags& raw, const PredictF
 // That each layout that is named is possible.
 absl::Status CheckNamed(const PredictFlags& flags) {
   PSRING_ASSIGN_OR_RETURN(LayoutQuestion question, QuestionOf(flags));
+  const std::vector<Layout>& named = flags.layouts.layouts;
+  const auto all_lack = [&](int Layout::*axis) {
+    return !named.empty() && std::ranges::all_of(named, [&](const Layout& one) { return one.*axis == 1; });
+  };
+  if (flags.sequence_parallel && all_lack(&Layout::tp)) {
+    return InvalidTr(
+        "--sequence_parallel needs a layout that divides matrices; add --layouts tp2, for example, or "
+        "omit it");
+  }
+  if (!flags.layouts.context_parallel.empty() && all_lack(&Layout::cp)) {
+    return InvalidTr(
+        "--context_parallel needs a layout that divides sequences; add --layouts cp2, for example, or "
+        "omit it");
+  }
   for (const Layout& layout : flags.layouts.layouts) {
     if (layout.cp > 1 && flags.sequence_parallel) {
       return absl::InvalidArgumentError(Tr("$0 and $1 exclude each other; omit one of them",

@@ -373,7 +373,8 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
     const Tag tag = {last.number, 0, 0};
     std::vector<float> words(static_cast<size_t>(size_));
     for (int peer = 0; peer < size_; ++peer) {
-      if (peer != rank_) exports_->Send(peer, tag, ConstSpan(&words[static_cast<size_t>(rank_)], 1), {.copy = true});
+      if (peer != rank_)
+        exports_->Send(peer, tag, ConstSpan(&words[static_cast<size_t>(rank_)], 1), {.copy = true});
     }
     for (int peer = 0; peer < size_; ++peer) {
       if (peer == rank_) continue;

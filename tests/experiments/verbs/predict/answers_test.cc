@@ -150,6 +150,12 @@ TEST(LayoutAnswer, BadInputIsOneLineWithARemedy) {
   EXPECT_THAT(
       refusal([](RawPredictFlags& raw) { raw = {.cluster = "dgx-h100", .context_parallel = "ring"}; }),
       Has("--context_parallel needs --layouts: auto, or names"));
+  EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.layouts = "dp8", raw.context_parallel = "ring"; }),
+              Has("--context_parallel needs a layout that divides sequences"));
+  EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.layouts = "dp8", raw.sequence_parallel = true; }),
+              Has("--sequence_parallel needs a layout that divides matrices"));
+  EXPECT_EQ(refusal([](RawPredictFlags& raw) { raw.layouts = "dp8,dp4xtp2", raw.sequence_parallel = true; }),
+            "");
   EXPECT_EQ(refusal([](RawPredictFlags& raw) { raw.micro_batches = 2; }), "");
   EXPECT_EQ(refusal([](RawPredictFlags& raw) { raw.strategies = "allreduce,fsdp"; }), "");
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.strategies = "ps-sync"; }),
