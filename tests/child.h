@@ -32,7 +32,7 @@ class Child {
     }
     char* const* const envp = environment.has_value() ? variables.data() : environ;
     const auto create = [](const std::string& path) { return open(path.c_str(), O_WRONLY | O_CREAT, 0600); };
-    pid_ = vfork();
+    pid_ = _Fork();  // without gRPC's handlers
     if (pid_ == 0) {
       dup2(create(output_), STDOUT_FILENO);
       dup2(create(errors_), STDERR_FILENO);

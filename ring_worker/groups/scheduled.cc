@@ -11,10 +11,10 @@
 #include "common/base/errors.h"
 #include "common/base/mutex.h"
 #include "common/text/translate.h"
-#include "ring_worker/groups/copy_choice.h"
 #include "ring_worker/groups/execution.h"
 #include "ring_worker/groups/groups.h"
 #include "ring_worker/schedules/default_algorithm.h"
+#include "ring_worker/transports/copy_choice.h"
 #include "ring_worker/transports/cuda/cuda_ipc.h"
 
 namespace psring {

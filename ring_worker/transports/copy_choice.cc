@@ -1,4 +1,4 @@
-#include "ring_worker/groups/copy_choice.h"
+#include "ring_worker/transports/copy_choice.h"
 
 #include <algorithm>
 
