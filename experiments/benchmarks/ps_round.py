@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 """Measures rounds of parameter servers and writes experiments/results/ps_round.md.
 
-    ./run build && experiments/benchmarks/ps_round.py [--rounds 8] [--torch_python torch/bin/python]
+    ./run build && experiments/benchmarks/ps_round.py [--parts limits,peers] [--rounds 8] [--torch_python torch/bin/python]
                                                       [--tensorflow_python tf/bin/python] [--ps_lite FOLDER]
 
-A round: every worker pushes a gradient and receives the updated weights (plain SGD, one server in a process of its own). First
-`psring bench` compares psring's rounds with the limits of the machine. Then rounds of psring, PyTorch's RPC, ps-lite and
-TensorFlow's ParameterServerStrategy alternate; the first of each is a warm-up, and each checks its weights. TensorFlow's is
-asynchronous: a worker does not wait for the others, and its server adds each gradient when it arrives. What is not installed is
-omitted.
+A round: every worker pushes a gradient and receives the updated weights (plain SGD, one server in a process of its own).
+
+limits: `psring bench` compares psring's rounds with the limits of the machine.
+
+peers: rounds of psring, PyTorch's RPC, ps-lite and TensorFlow's ParameterServerStrategy alternate; the first of each is a warm-up,
+and each checks its weights. TensorFlow's is asynchronous: a worker does not wait for the others, and its server adds each gradient
+when it arrives. What is not installed is omitted.
+
+Other sections of the page are kept.
 """
 import statistics
 import tempfile
@@ -17,9 +21,12 @@ import peers
 import runs
 
 WARMUP = 3
-PROFILE = "## Where the time over TCP goes"  # begins what is written by hand, and kept
+LIMITS, PEERS = "Compared with the limits of the machine", "Compared with other parameter servers"  # headings
+HEAD = ["# Rounds of one parameter server", "", "All *measured*. Written by experiments/benchmarks/ps_round.py, except the profile.",
+        ""]
 WHOLE, PARTS = "ps-lite, one key", "ps-lite, keys of 4 MiB"
 BENCH = ["--collective", "ps_push_pull"]
+WIRES = {("shm", "grpc"): "shared memory", ("tcp", "grpc"): "gRPC", ("tcp", "stream"): "stream"}
 
 
 def limits_section(args):
@@ -29,20 +36,18 @@ def limits_section(args):
     results, manifest = runs.bench(args.psring, flags)
     foreign = max(row["foreign_cpu_pct"] for row in results)
     runs.require_quiet("psring bench", foreign)
-    rows = [[row["workers"], row["transport"], row["size"], f"{row['out_of_place']['time']:.1f}",
+    rows = [[row["workers"], WIRES[row["transport"], row["backend"]], row["size"], f"{row['out_of_place']['time']:.1f}",
              f"{row['out_of_place']['bus_bw']:.2f}", f"{row['percent_of_limit']:.1f}",
              f"{row['size'] / row['limit_bus_bw'] / 1e3:.1f}", row["buffers"]]  # busbw in GB/s
-            for row in sorted(results, key=lambda row: (row["workers"], row["transport"], row["size"]))]
+            for row in sorted(results, key=lambda row: (row["workers"], row["transport"], row["backend"], row["size"]))]
     return [
-        "# Rounds of one parameter server", "",
-        f"{runs.measured_on()}, revision {manifest['versions']['revision']}. All *measured*. Written by "
-        "experiments/benchmarks/ps_round.py.", "", "## Compared with the limits of the machine", "",
+        f"## {LIMITS}", "", f"{runs.measured_on()}, revision {manifest['versions']['revision']}.", "",
         f"    psring bench {' '.join(flags)}", "",
         "Real rounds alternate with those that measure the limit, and weights are checked. Times are per call of the slowest "
         f"rank, the median over the iterations of all rounds. Over TCP, the limit is the same round "
         "over plain TCP; in shared memory, it is one pass that adds all gradients and writes the updated weights of every worker. "
         f"Other programs used at most {foreign:.0f}% of the processors.", "",
-        *runs.table("workers | transport | size, B | time, us | busbw, GB/s | % of limit | limit, us | buffers", rows), ""]
+        *runs.table("workers | wire | size, B | time, us | busbw, GB/s | % of limit | limit, us | buffers", rows), ""]
 
 
 def psring_round(args, workers, transport):
@@ -69,7 +74,7 @@ def contenders(args, workers, with_torch, with_tensorflow, ps_lite):
 
 
 def peers_section(args, versions, *programs):
-    lines = ["## Compared with other parameter servers", "",
+    lines = [f"## {PEERS}", "", f"{runs.measured_on()}.", "",
              f"{versions}. A gradient of {args.bytes} B, float32, one computing thread per process. Medians of "
              f"{args.iterations} iterations; {args.rounds} interleaved rounds; ms as median (lowest to highest).", ""]
     for workers in map(int, args.workers.split(",")):
@@ -84,8 +89,19 @@ def peers_section(args, versions, *programs):
     return lines
 
 
+def sections_of(text):
+    """{heading: lines of the section} of a page."""
+    sections, lines = {}, []
+    for line in text.splitlines():
+        if line.startswith("## "):
+            lines = sections.setdefault(line[3:], [])
+        lines.append(line)
+    return sections
+
+
 if __name__ == "__main__":
-    parser = runs.flags(__doc__, psring=runs.PSRING, workers="1,2,4", rounds=8, iterations=(8, "of a round"),
+    parser = runs.flags(__doc__, psring=runs.PSRING, parts=("limits,peers", "sections to measure"), workers="1,2,4", rounds=8,
+                        iterations=(8, "of a round"),
                         bytes=(25 << 20, "of a gradient, compared with other servers"),
                         limit_sizes=("25M,100M", "of a gradient, compared with the limits"),
                         ps_lite=("", "a folder with ps-lite, built"), out=runs.RESULTS)
@@ -93,14 +109,15 @@ if __name__ == "__main__":
     args = parser.parse_args()
     if args.bytes < 4 or args.bytes % 4:
         parser.error("--bytes must be a multiple of 4")
-    torch, tensorflow = peers.torch_version(args), peers.tensorflow_version(args)
-    with tempfile.TemporaryDirectory() as folder:
-        ps_lite = peers.build_ps_lite(args.ps_lite, folder)
-        versions = (f"PyTorch {torch or 'absent'}, TensorFlow {tensorflow or 'absent'}, ps-lite "
-                    f"{'built from the folder given with `--ps_lite`' if ps_lite else 'absent'}")
-        lines = limits_section(args) + peers_section(args, versions, torch, tensorflow, ps_lite)
     page = args.out / "ps_round.md"
-    text = page.read_text() if page.exists() else ""
-    if PROFILE in text:
-        lines += [text[text.index(PROFILE):].rstrip()]
-    runs.write_result("ps_round.md", lines, args.out)
+    sections = sections_of(page.read_text()) if page.exists() else {}
+    if "limits" in args.parts:
+        sections[LIMITS] = limits_section(args)
+    if "peers" in args.parts:
+        torch, tensorflow = peers.torch_version(args), peers.tensorflow_version(args)
+        with tempfile.TemporaryDirectory() as folder:
+            ps_lite = peers.build_ps_lite(args.ps_lite, folder)
+            versions = (f"PyTorch {torch or 'absent'}, TensorFlow {tensorflow or 'absent'}, ps-lite "
+                        f"{'built from the folder given with `--ps_lite`' if ps_lite else 'absent'}")
+            sections[PEERS] = peers_section(args, versions, torch, tensorflow, ps_lite)
+    runs.write_result("ps_round.md", [*HEAD, *(line for section in sections.values() for line in section)], args.out)

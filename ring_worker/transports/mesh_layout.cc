@@ -75,13 +75,13 @@ absl::StatusOr<MeshLayout> AgreeOnLayout(Rendezvous& rendezvous, const std::vect
 }
 
 TransportTraits TraitsOf(const MeshLayout& layout) {
-  // Received values are forwarded, or read by a peer, while they are in the L2 cache. So `depth` is
-  // 1, unless a link between hosts must be kept busy; larger depths take a fifth to a third longer.
   if (layout.all_share) {
-    // Ranks that share a core share its cache as well.
-    return {.segment_bytes = layout.some_oversubscribed ? kSlotBytes / 2 : kSlotBytes,
+    // Three segments let a rank go on while the peer is late: on two cores of Zen 4, up to two fifths faster
+    // from 1 MiB. Ranks that share a core share its cache, in which fewer and smaller segments stay.
+    const bool shares_cores = layout.some_oversubscribed;
+    return {.segment_bytes = shares_cores ? kSlotBytes / 2 : kSlotBytes,
             .max_segment_bytes = kSlotBytes,
-            .depth = 1};
+            .depth = shares_cores ? 1 : 3};
   }
   if (layout.some_share) {
     return {.segment_bytes = kSlotBytes, .max_segment_bytes = kSlotBytes, .depth = 8};
