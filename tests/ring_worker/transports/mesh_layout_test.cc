@@ -67,9 +67,10 @@ TEST(MeshLayoutTest, OneConnectionBetweenHostsMakesTheMeshFar) {
   EXPECT_FALSE(LayoutOf(views).all_near);
 }
 
-TEST(MeshLayoutTest, OneSegmentIsInFlightWithinAHostAndSeveralBetweenHosts) {
+TEST(MeshLayoutTest, SegmentsInFlightSuitCoresAndLinks) {
   const TransportTraits shared = TraitsOf({.some_share = true});
-  EXPECT_EQ(shared.depth, 1);
+  EXPECT_EQ(shared.depth, 3);
+  EXPECT_EQ(TraitsOf({.some_oversubscribed = true}).depth, 1);
   EXPECT_EQ(shared.segment_bytes, kSlotBytes);
   EXPECT_EQ(TraitsOf({.some_share = true, .some_oversubscribed = true}).segment_bytes, kSlotBytes / 2);
   const TransportTraits loopback = TraitsOf({.all_share = false});

@@ -301,7 +301,7 @@ TEST_F(BenchOnNodesTest, MeasuresTheNetworkThenCollectivesAndServers) {
   EXPECT_EQ(Manifest()["bench"]["nnodes"], 3);
   EXPECT_EQ(Manifest()["finished"], true);
   EXPECT_THAT(Slurp(Folder("run/network.csv")), Has(",2,1,"));
-  EXPECT_THAT(Slurp(Folder("run/bench.csv")), Has(",nodes\n"));
+  EXPECT_THAT(Slurp(Folder("run/bench.csv")), Has(",nodes,chosen_algorithm\n"));
   EXPECT_THAT(Slurp(Folder("run/bench.txt")), Has("# Latency in us"));
   ExpectNoProcesses();
 }
