@@ -41,7 +41,7 @@ std::string Ms(const std::optional<double>& ms) { return Number(ms, ms && std::a
 
 // With decimals if the ends would look equal; one number if they still do.
 std::string RangeText(const Interval& interval) {
-  const std::string low = WithThousands(interval.low), high = WithThousands(interval.high);
+  std::string low = WithThousands(interval.low), high = WithThousands(interval.high);
   if (low != high) return absl::StrCat(low, "-", high);
   if (interval.high >= 1000) return low;
   const std::string from = Fixed(interval.low), to = Fixed(interval.high);
