@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstring>
 #include <functional>
 #include <utility>
 
@@ -34,10 +33,7 @@ class DeviceWork {
 class HostWork final : public DeviceWork {
  public:
   void Enqueue(Stream& stream, std::function<absl::Status()> call) override { stream.Run(std::move(call)); }
-  void Copy(void* to, const void* from, size_t bytes) override {
-    if (passes_caches_) return cpu::CopyPastCaches(to, from, bytes);
-    std::memcpy(to, from, bytes);
-  }
+  void Copy(void* to, const void* from, size_t bytes) override { cpu::Copy(to, from, bytes, passes_caches_); }
   void Scale(Span data, float factor) override { cpu::Scale(data.type, data.count, data.data, factor); }
   absl::StatusOr<Buffer> Allocate(size_t bytes) override { return MakeCpuDevice()->AllocateShared(bytes); }
 

@@ -76,8 +76,8 @@ absl::StatusOr<MeshLayout> AgreeOnLayout(Rendezvous& rendezvous, const std::vect
 
 TransportTraits TraitsOf(const MeshLayout& layout) {
   if (layout.all_share) {
-    // Three segments let a rank go on while the peer is late: on two cores of Zen 4, up to two fifths faster
-    // from 1 MiB. Ranks that share a core share its cache, in which fewer and smaller segments stay.
+    // With three segments a rank can continue while a peer is slower: on two cores of Zen 4, up to two fifths
+    // faster from 1 MiB. Ranks that share a core share its cache, in which fewer and smaller segments stay.
     const bool shares_cores = layout.some_oversubscribed;
     return {.segment_bytes = shares_cores ? kSlotBytes / 2 : kSlotBytes,
             .max_segment_bytes = kSlotBytes,

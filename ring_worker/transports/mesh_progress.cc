@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "common/base/deadline.h"
 #include "common/base/errors.h"
@@ -28,8 +27,6 @@ constexpr int kPausesBetweenLooks = 16;
 
 // Of a sum that is copied while it is in the L1 cache.
 constexpr size_t kBlockBytes = 8 << 10;
-
-void CopyInCaches(void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }
 
 }  // namespace
 
@@ -181,14 +178,13 @@ void MeshTransport::Combine(const Gather& gather) {
   const bool past = passes_caches() && gather.own != gather.to.data;
   if (past) block_.resize(kBlockBytes);
   const size_t width = SizeOf(gather.to.type), bytes = gather.to.bytes();
-  const auto copy = passes_caches() ? cpu::CopyPastCaches : CopyInCaches;
   auto* const to = static_cast<std::byte*>(gather.to.data);
   for (size_t done = 0; done < bytes; done += kBlockBytes) {
     const size_t part = std::min(kBlockBytes, bytes - done);
     std::byte* const block = past ? block_.data() : to + done;
     cpu::Reduce(gather.op, gather.to.type, part / width, block, terms_.data(), terms);
-    if (past) copy(to + done, block, part);
-    for (std::byte* const place : places_) copy(place + done, block, part);
+    if (past) cpu::CopyPastCaches(to + done, block, part);
+    for (std::byte* const place : places_) cpu::Copy(place + done, block, part, passes_caches());
     for (const void*& term : terms_) term = static_cast<const std::byte*>(term) + part;
   }
   for (const int source : gather.sources) {

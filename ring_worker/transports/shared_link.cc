@@ -166,15 +166,6 @@ const SharedLink::Region* SharedLink::FindRegion(const std::byte* payload, uint6
   return found == regions_.end() ? nullptr : &*found;
 }
 
-void SharedLink::CopyTo(std::byte* to, const std::byte* from, uint64_t bytes) const {
-  if (bytes == 0) return;
-  if (pass_caches_) {
-    cpu::CopyPastCaches(to, from, bytes);
-  } else {
-    std::memcpy(to, from, bytes);
-  }
-}
-
 std::optional<SharedLink::Place> SharedLink::TakePlace(Fifo<Place>& places, const FrameHeader& header) {
   if (places.empty()) return std::nullopt;
   const Place first = places.front();
@@ -210,7 +201,7 @@ bool SharedLink::TrySend(const FrameHeader& header, uint64_t call_hash, const st
   taken = true;
   if (const std::optional<Place> place = TakePlace(wanted_, header)) {
     if (!place->filled && BeginReply()) {
-      CopyTo(place->at, payload, header.bytes);
+      cpu::Copy(place->at, payload, header.bytes, pass_caches_);
       EndReply();
     }
     entry.region = SharedArena::kInPlace;
@@ -225,7 +216,7 @@ bool SharedLink::TrySend(const FrameHeader& header, uint64_t call_hash, const st
     while (slot < SharedArena::kSlots && slot_frame_[slot] > consumed) ++slot;
     if (slot == SharedArena::kSlots) return false;
     if (header.bytes > touched_out_) TouchSlots(out_, header.bytes, touched_out_);
-    CopyTo(out_.slots[slot], payload, header.bytes);
+    cpu::Copy(out_.slots[slot], payload, header.bytes, pass_caches_);
     entry.region = -1 - static_cast<int32_t>(slot);
     slot_frame_[slot] = sent_ + 1;
   }
@@ -271,7 +262,7 @@ absl::StatusOr<const std::byte*> SharedLink::Payload(const FrameHeader& expected
   const std::optional<Place> promised = TakePlace(promised_, expected);
   if (number == SharedArena::kInPlace) {
     if (promised.has_value()) return promised->at;
-    return DataLoss("rank ", peer_, " sent ", found.bytes, " bytes as a reply that nobody waits for");
+    return DataLoss("rank ", peer_, " sent ", found.bytes, " bytes as a reply that was not asked for");
   }
   if (number < 0) {
     const auto slot = static_cast<size_t>(-1 - number);

@@ -57,7 +57,7 @@ class SharedArena {
   // Wakes the owner if it sleeps, to look at its control connections.
   void WakeForControl();
   std::atomic<uint32_t>& bell() { return header().bell; }
-  // 1: the owner has given up, and nobody may write into its memory any more.
+  // 1: the owner has given up, and no peer may write into its memory any more.
   std::atomic<uint32_t>& ended() { return header().ended; }
 
   // The owner's recent calls, for a peer's error messages.
@@ -178,7 +178,6 @@ class SharedLink {
   // Whether the peer's memory may be written now; then needs EndReply.
   bool BeginReply();
   const Region* FindRegion(const std::byte* payload, uint64_t bytes) const;
-  void CopyTo(std::byte* to, const std::byte* from, uint64_t bytes) const;
   // Removes the first of `places` if it is that of the frame.
   static std::optional<Place> TakePlace(Fifo<Place>& places, const FrameHeader& header);
   // Memory that the peer has registered.

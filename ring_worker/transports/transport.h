@@ -53,7 +53,7 @@ static_assert(sizeof(CallInfo) == 56);
 std::string ToString(const CallInfo& call);
 
 // The peer replies to a transfer with values that replace what was sent: in `round` of the same call and
-// segment, with as many elements. Until then nobody else uses the memory `to` at this rank, so the transport
+// segment, with as many elements. Until then nothing else uses the memory `to` at this rank, so the transport
 // may let the peer write there. `to` null: no reply.
 struct ReplyPlace {
   uint32_t round = 0;

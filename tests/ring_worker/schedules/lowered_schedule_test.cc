@@ -187,7 +187,7 @@ TEST(MarkReplies, FindsTheSumsThatReturnToTheirSources) {
   };
   EXPECT_EQ(replies("direct", 4), std::pair(3, 1));
   EXPECT_EQ(replies("ring", 2), std::pair(1, 1));
-  EXPECT_EQ(replies("ring", 3), std::pair(0, 0)) << "a sum goes on to the next rank";
+  EXPECT_EQ(replies("ring", 3), std::pair(0, 0)) << "a sum is passed to the next rank";
   EXPECT_EQ(replies("star", 4), std::pair(1, 0));
   EXPECT_EQ(replies("one-shot", 2), std::pair(0, 0));
 }

@@ -105,7 +105,7 @@ TEST_F(SharedLinkTest, ARegionThatMayEndEarlierThanStatedIsRejected) {
 
 TEST_F(SharedLinkTest, AReplyNeedsAPlaceThatWasNamed) {
   EXPECT_THAT(Received(SharedArena::kInPlace, 0, kInPlaceBytes),
-              HasSubstr("as a reply that nobody waits for"));
+              HasSubstr("as a reply that was not asked for"));
 
   const SharedMemory memory = *SharedMemory::Create(kInPlaceBytes);
   ASSERT_EQ(link_->Register({memory.fd(), memory.data(), memory.bytes()}), absl::OkStatus());
@@ -114,7 +114,7 @@ TEST_F(SharedLinkTest, AReplyNeedsAPlaceThatWasNamed) {
   bool taken = false;
   ASSERT_TRUE(link_->TrySend(header, 0, memory.data(), {.reply = {0, memory.data()}}, taken));
   EXPECT_EQ(Received(SharedArena::kInPlace, 0, kInPlaceBytes), "OK");
-  EXPECT_THAT(Received(SharedArena::kInPlace, 0, kInPlaceBytes), HasSubstr("that nobody waits for"))
+  EXPECT_THAT(Received(SharedArena::kInPlace, 0, kInPlaceBytes), HasSubstr("that was not asked for"))
       << "a place is used once";
 }
 
@@ -153,7 +153,7 @@ TEST_F(SharedLinkTest, AReplyIsWrittenWhereThePeerWantsIt) {
     EXPECT_EQ(memory.data()[2 * kInPlaceBytes], std::byte{0});
     mine_.channel(0).consumed.store(link_->sent());
   }
-  // A peer that has given up is told that nobody writes, and then nobody does.
+  // This rank says that it writes, and does not write if the peer has given up.
   wants.reply_offset = kInPlaceBytes;
   link_->BeginCall(/*pass_caches=*/false);
   ASSERT_EQ(Received(-1, 0, kInPlaceBytes), "OK");
