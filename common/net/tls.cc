@@ -43,8 +43,7 @@ absl::StatusOr<SslContextPtr> NewContext() {
   // Each connection has its own handshake: no session is resumed.
   SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_num_tickets(ssl, 0);
-  SSL_CTX_set_mode(ssl, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  SSL_CTX_set_default_read_buffer_len(ssl, 64 << 10);  // see TlsSession::ReadAhead
+  SSL_CTX_set_mode(ssl, SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   return context;
 }
 
@@ -136,7 +135,7 @@ TlsHandshake::TlsHandshake(std::shared_ptr<TlsContext> context, Role role, FileD
       ssl_(context_->state_->NewSsl().release(), SSL_free),
       events_(role == Role::kClient ? POLLOUT : POLLIN) {
   if (ssl_ == nullptr) return;
-  BIO* const bio = NewSocketBio(socket_.get());
+  BIO* const bio = SocketBio::New(socket_.get());
   if (bio == nullptr) {
     ssl_.reset();
     return;

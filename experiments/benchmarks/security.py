@@ -15,6 +15,8 @@ import hashlib
 import hmac
 import os
 import pathlib
+import re
+import shutil
 import socket
 import statistics
 import struct
@@ -139,32 +141,54 @@ def start(args, flags):
     return 1e3 * (time.monotonic() - begin)
 
 
-# name, unit, format, function, flags
+def cipher():
+    """The rate of AES-128-GCM on a core in GB/s, for records of TLS, and what measured it."""
+    if shutil.which("openssl") is None:
+        sys.exit("security.py: install openssl, which measures the cipher")
+    text = runs.run(["openssl", "speed", "-mr", "-seconds", 3, "-bytes", 16384, "-evp", "aes-128-gcm"])
+    rate = float(re.search(r"^\+F:.*:([0-9.]+)$", text, re.MULTILINE)[1]) / 1e9
+    return rate, " ".join(runs.run(["openssl", "version"]).split()[:2])
+
+
+def limit(plain, passes, workers, rate):
+    """GB/s if encryption cost nothing but the cipher, which the bytes of each worker pass `passes` times on all cores. A worker's own
+    core has two of them."""
+    each = max(2, passes * workers / os.cpu_count())
+    return 1 / (1 / plain + each / rate)
+
+
+# name, unit, format, function, flags, passes of a worker's bytes through the cipher
 ENCRYPTION = [
     ("ring all-reduce over TCP", "GB/s of bus bandwidth", ".2f", bandwidth,
-     ["--collective", "all_reduce", "--backend", "native", "--algorithm", "ring"]),
-    ("round of a parameter server over gRPC", "GB/s of bus bandwidth", ".2f", bandwidth, ["--collective", "ps_push_pull"]),
+     ["--collective", "all_reduce", "--backend", "native", "--algorithm", "ring"], 2),
+    ("round of a parameter server over gRPC", "GB/s of bus bandwidth", ".2f", bandwidth, ["--collective", "ps_push_pull"], 4),
     ("round of a parameter server over its stream", "GB/s of bus bandwidth", ".2f", bandwidth,
-     ["--collective", "ps_push_pull", "--server_wire", "stream"]),
-    ("training of one step, ring", "ms", ".0f", start, ["--strategy", "ring"]),
-    ("training of one step, ps-sync", "ms", ".0f", start, ["--strategy", "ps-sync"]),
+     ["--collective", "ps_push_pull", "--server_wire", "stream"], 4),
+    ("training of one step, ring", "ms", ".0f", start, ["--strategy", "ring"], None),
+    ("training of one step, ps-sync", "ms", ".0f", start, ["--strategy", "ps-sync"], None),
 ]
 
 
 def tls(args):
     rows, notes = [], []
-    for name, unit, form, function, flags in ENCRYPTION:
+    rate, library = cipher()
+    for name, unit, form, function, flags, passes in ENCRYPTION:
         results, others = runs.interleave({PLAIN: lambda: function(args, flags),
                                            ENCRYPTED: lambda: function(args, [*flags, "--tls", "auto"])}, args.rounds, name)
+        plain = statistics.median(results[PLAIN])
         rows.append([name, unit, *(runs.spread(values, form) for values in results.values()),
-                     f"{runs.paired_ratio(results[ENCRYPTED], results[PLAIN]):.2f}"])
+                     f"{runs.paired_ratio(results[ENCRYPTED], results[PLAIN]):.2f}",
+                     format(limit(plain, passes, args.workers, rate), form) if passes else ""])
         notes.append(f"* {name}: {others}")
     return [
-        "# Encrypted connections", "", f"{runs.measured_on()}. All *measured*.", "",
+        "# Encrypted connections", "", f"{runs.measured_on()}. All *measured*, except the limit.", "",
         f"{args.workers} workers on one machine, {args.bytes} B; medians of {args.rounds} interleaved rounds (lowest to highest). "
         "Workers and server encrypt, and for gRPC threads of their own; all share the cores of this machine. The loss between "
         "separate machines was not measured.", "",
-        *runs.table(f"what | unit | {PLAIN} | {ENCRYPTED} | with / without (paired median)", rows), "", *notes]
+        f"The limit, *derived*: the time without encryption and that of the cipher, AES-128-GCM, which runs at {rate:.1f} GB/s on a "
+        f"core (*measured* with `openssl speed`, records of 16 KiB, {library}). A worker encrypts and decrypts; so does the server "
+        "for each worker.", "",
+        *runs.table(f"what | unit | {PLAIN} | {ENCRYPTED} | with / without (paired median) | limit", rows), "", *notes]
 
 
 PAGES = {"authentication": authentication, "tls": tls}

@@ -13,6 +13,8 @@
 namespace psring {
 namespace {
 
+constexpr size_t kReadAheadBytes = 256 << 10;
+
 absl::Status CannotMove(const char* what) { return Unavailable("cannot ", what, ": ", std::strerror(errno)); }
 
 msghdr MessageOf(absl::Span<const iovec> parts) {
@@ -67,7 +69,7 @@ absl::StatusOr<size_t> MemberSocket::Receive(void* data, size_t bytes) {
 }
 
 void MemberSocket::ReadAhead() {
-  if (session_ != nullptr) session_->ReadAhead();
+  if (session_ != nullptr) session_->ReadAhead(kReadAheadBytes);
 }
 
 FileDescriptor MemberSocket::TakeDescriptor() {

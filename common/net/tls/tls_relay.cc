@@ -45,7 +45,7 @@ class TlsRelays::Relay {
  public:
   Relay(std::unique_ptr<TlsSession> session, FileDescriptor tcp, FileDescriptor local)
       : tcp_(std::move(tcp)), local_(std::move(local)), session_(std::move(session)) {
-    session_->ReadAhead();
+    session_->ReadAhead(kPieceBytes);
   }
 
   // Moves what can be moved, if anything may. False: the connection has ended.

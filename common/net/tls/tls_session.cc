@@ -1,7 +1,6 @@
 #include "common/net/tls/tls_session.h"
 
 #include <openssl/err.h>
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -11,13 +10,13 @@
 
 #include "common/base/check.h"
 #include "common/base/errors.h"
-#include "common/net/tls/socket_bio.h"
 
 namespace psring {
 namespace {
 
 constexpr size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;
-constexpr size_t kBytesReadAtOnce = 65536;
+// Of system calls: enough to be cheap, and at first few.
+constexpr size_t kLeastAtOnce = 64 << 10, kMostAtOnce = 256 << 10;
 
 // `length` bytes from `offset` on: in place, or copied to `gathered` if they are in several parts.
 const std::byte* BytesAt(absl::Span<const iovec> parts, size_t offset, size_t length,
@@ -38,20 +37,24 @@ const std::byte* BytesAt(absl::Span<const iovec> parts, size_t offset, size_t le
 }  // namespace
 
 TlsSession::TlsSession(SslPtr ssl, int socket, int64_t rekey_bytes)
-    : rekey_bytes_(rekey_bytes), ssl_(std::move(ssl)), socket_(socket) {}
+    : rekey_bytes_(rekey_bytes),
+      ssl_(std::move(ssl)),
+      bio_(SocketBio::Of(SSL_get_wbio(ssl_.get()))),
+      socket_(socket) {
+  bio_.Hold();
+}
 
 TlsSession::~TlsSession() { EndSending(); }
 
 void TlsSession::SetSocket(int socket) {
   MutexLock lock(mutex_);
   socket_ = socket;
-  psring::SetSocket(SSL_get_wbio(ssl_.get()), socket);  // also the one that reads
+  bio_.SetSocket(socket);
 }
 
-void TlsSession::ReadAhead() {
+void TlsSession::ReadAhead(size_t bytes) {
   MutexLock lock(mutex_);
-  SSL_set_default_read_buffer_len(ssl_.get(), kBytesReadAtOnce);
-  SSL_set_read_ahead(ssl_.get(), 1);
+  bio_.ReadAhead(bytes);
 }
 
 absl::StatusOr<size_t> TlsSession::Send(absl::Span<const iovec> parts) {
@@ -60,26 +63,37 @@ absl::StatusOr<size_t> TlsSession::Send(absl::Span<const iovec> parts) {
   size_t total = 0, sent = 0;
   for (const iovec& part : parts) total += part.iov_len;
   while (sent < total) {
-    // Before a record, so that a peer that reads all data has read the message, too.
-    if (encrypted_ == 0 && with_this_key_ >= rekey_bytes_) Rekey();
-    // OpenSSL wants the same length again for what it has encrypted already.
-    const size_t length = encrypted_ > 0 ? encrypted_ : std::min(kRecordBytes, total - sent);
-    PSRING_CHECK(length <= total - sent);
-    SetMore(SSL_get_wbio(ssl_.get()), sent + length < total);
-    ERR_clear_error();
-    errno = 0;
-    size_t wrote = 0;
-    if (const int result = SSL_write_ex(ssl_.get(), BytesAt(parts, sent, length, gathered_), length, &wrote);
-        result != 1) {
-      encrypted_ = length;
-      PSRING_RETURN_IF_ERROR(Explain(result, "cannot send"));
-      break;
+    // The first bytes leave early, so that the peer can begin to decrypt.
+    const size_t batch = std::min(total - sent, std::clamp(sent, kLeastAtOnce, kMostAtOnce));
+    if (encrypted_ == 0) PSRING_RETURN_IF_ERROR(Encrypt(parts, sent, batch));
+    PSRING_CHECK(encrypted_ <= total - sent);
+    if (!bio_.Flush(sent + encrypted_ < total)) {
+      if (errno == EAGAIN) break;
+      return broken_ = Unavailable("cannot send: ", std::strerror(errno));
     }
-    encrypted_ = 0;
-    sent += wrote;
-    with_this_key_ += static_cast<int64_t>(wrote);
+    sent += std::exchange(encrypted_, 0);
   }
   return sent;
+}
+
+absl::Status TlsSession::Encrypt(absl::Span<const iovec> parts, size_t offset, size_t bytes) {
+  ERR_clear_error();
+  while (encrypted_ < bytes) {
+    // Before a record, so that a peer that reads all data has read the message, too.
+    if (with_this_key_ >= rekey_bytes_ && SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) == 1) {
+      with_this_key_ = 0;  // SSL_write sends the message before the record
+    }
+    const size_t length = std::min(kRecordBytes, bytes - encrypted_);
+    const int result = SSL_write(ssl_.get(), BytesAt(parts, offset + encrypted_, length, gathered_),
+                                 static_cast<int>(length));
+    if (result <= 0) {
+      PSRING_RETURN_IF_ERROR(Explain(result, "cannot send"));
+      return broken_ = Internal("cannot send: TLS: a record was not encrypted");
+    }
+    encrypted_ += length;
+    with_this_key_ += static_cast<int64_t>(length);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<size_t> TlsSession::Receive(absl::Span<const iovec> parts) {
@@ -108,10 +122,11 @@ absl::StatusOr<size_t> TlsSession::Receive(absl::Span<const iovec> parts) {
 bool TlsSession::EndSending() {
   MutexLock lock(mutex_);
   if (has_ended_ || !broken_.ok()) return true;
-  ERR_clear_error();
-  const int result = SSL_shutdown(ssl_.get());
-  has_ended_ = result >= 0 || SSL_get_error(ssl_.get(), result) != SSL_ERROR_WANT_WRITE;
-  ERR_clear_error();
+  if ((SSL_get_shutdown(ssl_.get()) & SSL_SENT_SHUTDOWN) == 0) {
+    (void)SSL_shutdown(ssl_.get());
+    ERR_clear_error();
+  }
+  has_ended_ = bio_.Flush() || errno != EAGAIN;
   return has_ended_;
 }
 
@@ -136,22 +151,13 @@ absl::Status TlsSession::Explain(int result, absl::string_view what) {
       const unsigned long error = ERR_peek_last_error();
       const char* const text = ERR_reason_error_string(error);
       broken_ = Unavailable(what, ": TLS: ", text != nullptr ? text : absl::StrCat("error ", error));
+      (void)bio_.Flush();  // the alert
       // poll() then reports it, also if nothing more arrives and the last Receive has returned data.
       (void)shutdown(socket_, SHUT_RDWR);
     }
   }
   ERR_clear_error();
   return broken_;
-}
-
-// While the message waits to be sent, OpenSSL does not read either. So it is sent at once, when the socket
-// has space; the limit of a key is far higher than `rekey_bytes_`.
-void TlsSession::Rekey() {
-  pollfd space = {socket_, POLLOUT, 0};
-  if (poll(&space, 1, 0) != 1 || space.revents != POLLOUT) return;
-  if (SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) != 1) return;
-  (void)SSL_do_handshake(ssl_.get());  // the next call reports an error
-  with_this_key_ = 0;
 }
 
 }  // namespace psring

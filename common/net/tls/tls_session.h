@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/base/mutex.h"
+#include "common/net/tls/socket_bio.h"
 
 namespace psring {
 
@@ -31,7 +32,7 @@ inline constexpr char kConnectionEnded[] = "the connection ended";
 // is lost. The contracts of Send and Receive: member_socket.h.
 class TlsSession {
  public:
-  // `ssl` has completed its handshake; its BIO is one of socket_bio.h, on `socket`, which outlives this. The
+  // `ssl` has completed its handshake; its BIO is a SocketBio on `socket`, which outlives this. The
   // key for sending is replaced after `rekey_bytes`.
   TlsSession(SslPtr ssl, int socket, int64_t rekey_bytes);
   // EndSending, if the socket accepts it now.
@@ -41,9 +42,9 @@ class TlsSession {
 
   // Uses another socket from now on; -1: none.
   void SetSocket(int socket);
-  // Reads from the socket more than one record at a time. From then on, poll() reports only what Receive has
-  // not read already: call Receive until it returns less than was asked for.
-  void ReadAhead();
+  // Reads up to `bytes` from the socket at a time. From then on, poll() reports only what Receive has not read
+  // already: call Receive until it returns less than was asked for.
+  void ReadAhead(size_t bytes);
 
   absl::StatusOr<size_t> Send(absl::Span<const iovec> parts);
   absl::StatusOr<size_t> Receive(absl::Span<const iovec> parts);
@@ -55,15 +56,18 @@ class TlsSession {
  private:
   // Of a call that returned `result`; OK: it must be repeated when the socket is ready.
   absl::Status Explain(int result, absl::string_view what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Rekey() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // `bytes` of `parts`, from `offset` on, with a new key if it is time.
+  absl::Status Encrypt(absl::Span<const iovec> parts, size_t offset, size_t bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int64_t rekey_bytes_;
   mutable Mutex mutex_;
   const SslPtr ssl_ ABSL_GUARDED_BY(mutex_);
+  SocketBio& bio_ ABSL_GUARDED_BY(mutex_);  // of ssl_
   int socket_ ABSL_GUARDED_BY(mutex_);
   absl::Status broken_ ABSL_GUARDED_BY(mutex_);        // not OK: no more calls of OpenSSL
   bool has_ended_ ABSL_GUARDED_BY(mutex_) = false;     // EndSending has succeeded
-  size_t encrypted_ ABSL_GUARDED_BY(mutex_) = 0;       // bytes of a record that is not sent entirely
+  size_t encrypted_ ABSL_GUARDED_BY(mutex_) = 0;       // bytes that wait to be sent
   int64_t with_this_key_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes
   std::vector<std::byte> gathered_ ABSL_GUARDED_BY(mutex_);
 };
