@@ -76,12 +76,11 @@ absl::StatusOr<MeshLayout> AgreeOnLayout(Rendezvous& rendezvous, const std::vect
 
 TransportTraits TraitsOf(const MeshLayout& layout) {
   if (layout.all_share) {
-    // With three segments a rank can continue while a peer is slower: on two cores of Zen 4, up to two fifths
-    // faster from 1 MiB. Ranks that share a core share its cache, in which fewer and smaller segments stay.
-    const bool shares_cores = layout.some_oversubscribed;
-    return {.segment_bytes = shares_cores ? kSlotBytes / 2 : kSlotBytes,
+    // With several segments a rank can continue while a peer is slower: on two cores of Zen 4, up to two
+    // fifths faster from 1 MiB. Ranks that share a core share its cache, in which fewer segments stay.
+    return {.segment_bytes = kSlotBytes,
             .max_segment_bytes = kSlotBytes,
-            .depth = shares_cores ? 1 : 3};
+            .depth = layout.some_oversubscribed ? 2 : 3};
   }
   if (layout.some_share) {
     return {.segment_bytes = kSlotBytes, .max_segment_bytes = kSlotBytes, .depth = 8};
