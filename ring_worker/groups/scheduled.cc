@@ -201,7 +201,8 @@ class ScheduledGroup final : public ProcessGroup,
   // Calls of about the same size in the same kinds of memory share a choice.
   CopyChoice& ChoiceFor(const CollectiveCall& call, size_t bytes) {
     const bool in_place = call.in.data == call.out.data;
-    return choices_[{call.collective, in_place, std::bit_width(bytes)}];
+    const bool in = transport_->IsRegistered(call.in.data), out = transport_->IsRegistered(call.out.data);
+    return choices_[{call.collective, in_place, in, out, std::bit_width(bytes)}];
   }
 
   absl::StatusOr<const Prepared*> Prepare(const CollectiveCall& call, size_t bytes, bool whole) {
@@ -249,7 +250,7 @@ class ScheduledGroup final : public ProcessGroup,
   // Used by the thread that runs the calls:
   Execution execution_;
   std::deque<Prepared> prepared_;
-  std::map<std::tuple<Collective, bool, int>, CopyChoice> choices_;
+  std::map<std::tuple<Collective, bool, bool, bool, int>, CopyChoice> choices_;
   uint32_t next_call_ = 0;
 
   Mutex mutex_;

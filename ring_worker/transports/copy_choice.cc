@@ -14,7 +14,10 @@ void CopyChoice::Note(int64_t ns) {
   since_change_ = passes == last_ ? since_change_ + 1 : 0;
   last_ = passes;
   if (since_change_ >= kSettles) ns_[passes][since_change_ % kTimes] = ns;
-  ++calls_;
+  if (++calls_ == try_at_ + kTry) {
+    try_at_ = calls_ + pause_;
+    pause_ = std::min(2 * pause_, kMost);
+  }
   if (calls_ >= 2 * kTry && !TriesOther() && Median(ns_[!passes_]) < Median(ns_[passes_])) passes_ = !passes_;
 }
 

@@ -23,16 +23,17 @@ class CopyChoice {
   static constexpr int kSettles = 2;  // calls after a change that do not count
   static constexpr int kTimes = 3;    // of each way, the latest; the median counts
   static constexpr int kTry = kSettles + kTimes;
-  static constexpr int kEvery = 128;  // calls from one try of the other way to the next
+  // Calls from one try of the other way to the next: few at first, because disturbances may have decided.
+  static constexpr int64_t kFewest = 16, kMost = 128;
 
   using Times = std::array<int64_t, kTimes>;
   static int64_t Median(Times times);
 
-  bool TriesOther() const { return calls_ >= kTry && (calls_ - kTry) % kEvery < kTry; }
+  bool TriesOther() const { return calls_ >= try_at_; }
 
   Times ns_[2] = {};  // by whether it passes the caches
   bool passes_ = false, last_ = false;
-  int64_t calls_ = 0, since_change_ = 0;
+  int64_t calls_ = 0, since_change_ = 0, try_at_ = kTry, pause_ = kFewest;
 };
 
 }  // namespace psring

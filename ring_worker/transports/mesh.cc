@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -279,6 +280,12 @@ absl::Status MeshTransport::Register(const Buffer& buffer) {
     if (peer.shared != nullptr) PSRING_RETURN_IF_ERROR(peer.shared->Register(registered_.back()));
   }
   return absl::OkStatus();
+}
+
+bool MeshTransport::IsRegistered(const void* data) const {
+  return std::ranges::any_of(registered_, [&](const SharedRegion& region) {
+    return std::less_equal<>()(region.data, data) && std::less<>()(data, region.data + region.bytes);
+  });
 }
 
 void MeshTransport::Unregister(const Buffer& buffer) {

@@ -52,6 +52,7 @@ class MeshTransport final : public Transport {
                bool replies) override;
   absl::Status Wait(Tag tag, absl::Duration timeout) override;
   absl::Status Register(const Buffer& buffer) override;
+  bool IsRegistered(const void* data) const override;
   void Unregister(const Buffer& buffer) override;
   void Abort(absl::Status why) override;
 
