@@ -18,7 +18,9 @@ void CopyChoice::Note(int64_t ns) {
     try_at_ = calls_ + pause_;
     pause_ = std::min(2 * pause_, kMost);
   }
-  if (calls_ >= 2 * kTry && !TriesOther() && Median(ns_[!passes_]) < Median(ns_[passes_])) passes_ = !passes_;
+  if (calls_ < kWarmUp + kTry || TriesOther() || Median(ns_[!passes_]) >= Median(ns_[passes_])) return;
+  passes_ = !passes_;
+  pause_ = kFewest;
 }
 
 }  // namespace psring

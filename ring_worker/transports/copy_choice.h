@@ -23,8 +23,9 @@ class CopyChoice {
   static constexpr int kSettles = 2;  // calls after a change that do not count
   static constexpr int kTimes = 3;    // of each way, the latest; the median counts
   static constexpr int kTry = kSettles + kTimes;
-  // Calls from one try of the other way to the next: few at first, because disturbances may have decided.
-  static constexpr int64_t kFewest = 16, kMost = 128;
+  static constexpr int kWarmUp = 10;  // calls before the first try: the first ones map memory
+  // Calls from one try of the other way to the next: few after a change, which may be due to a disturbance.
+  static constexpr int64_t kFewest = 16, kMost = 512;
 
   using Times = std::array<int64_t, kTimes>;
   static int64_t Median(Times times);
@@ -33,7 +34,7 @@ class CopyChoice {
 
   Times ns_[2] = {};  // by whether it passes the caches
   bool passes_ = false, last_ = false;
-  int64_t calls_ = 0, since_change_ = 0, try_at_ = kTry, pause_ = kFewest;
+  int64_t calls_ = 0, since_change_ = 0, try_at_ = kWarmUp, pause_ = kFewest;
 };
 
 }  // namespace psring

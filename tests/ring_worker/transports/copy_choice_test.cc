@@ -20,14 +20,16 @@ TEST(CopyChoice, TakesTheFasterWayAndSeldomTriesTheOther) {
   for (const bool past_is_faster : {false, true}) {
     CopyChoice choice;
     const int64_t through_ns = past_is_faster ? 200 : 100, past_ns = past_is_faster ? 100 : 200;
-    EXPECT_EQ(Passed(choice, 10, through_ns, past_ns), 5) << "both are tried first";
+    EXPECT_EQ(Passed(choice, 15, through_ns, past_ns), 5) << "both are tried first";
     const int passed = Passed(choice, 1280, through_ns, past_ns);
-    EXPECT_EQ(past_is_faster ? 1280 - passed : passed, 55);
+    const int tries = past_is_faster ? 1280 - passed : passed;
+    EXPECT_GE(tries, 30);
+    EXPECT_LE(tries, 35);
   }
 }
 
 // Then the next try is some calls away.
-constexpr int kWarmUp = 140;
+constexpr int kWarmUp = 200;
 
 TEST(CopyChoice, FollowsAMachineThatChanges) {
   CopyChoice choice;
@@ -49,11 +51,10 @@ TEST(CopyChoice, OneSlowCallChangesNothing) {
 
 TEST(CopyChoice, ADisturbedFirstTryIsSoonRepeated) {
   CopyChoice choice;
-  for (int call = 0; call < 10; ++call)
-    choice.Note(choice.passes_caches() ? 200 : 100 + (call < 5 ? 900 : 0));
+  Passed(choice, 15, 1000, 200);
   EXPECT_EQ(Passed(choice, 16, 100, 200), 16);
-  Passed(choice, 5, 100, 200);
-  EXPECT_EQ(Passed(choice, 20, 100, 200), 0);
+  EXPECT_EQ(Passed(choice, 5, 100, 200), 0);
+  EXPECT_EQ(Passed(choice, 16, 100, 200), 0);
 }
 
 TEST(CopyChoice, CallsThatFindTheOtherWaysCachesDoNotCount) {
