@@ -16,11 +16,11 @@ void CopyChoice::Note(int64_t ns) {
   if (since_change_ >= kSettles) ns_[passes][since_change_ % kTimes] = ns;
   if (++calls_ == try_at_ + kTry) {
     try_at_ = calls_ + pause_;
-    pause_ = std::min(2 * pause_, kMost);
+    pause_ = std::min(2 * pause_, kLongestPause);
   }
   if (calls_ < kWarmUp + kTry || TriesOther() || Median(ns_[!passes_]) >= Median(ns_[passes_])) return;
   passes_ = !passes_;
-  pause_ = kFewest;
+  pause_ = kShortestPause;
 }
 
 }  // namespace psring

@@ -25,7 +25,7 @@ class CopyChoice {
   static constexpr int kTry = kSettles + kTimes;
   static constexpr int kWarmUp = 10;  // calls before the first try: the first ones map memory
   // Calls from one try of the other way to the next: few after a change, which may be due to a disturbance.
-  static constexpr int64_t kFewest = 16, kMost = 512;
+  static constexpr int64_t kShortestPause = 16, kLongestPause = 512;
 
   using Times = std::array<int64_t, kTimes>;
   static int64_t Median(Times times);
@@ -34,7 +34,7 @@ class CopyChoice {
 
   Times ns_[2] = {};  // by whether it passes the caches
   bool passes_ = false, last_ = false;
-  int64_t calls_ = 0, since_change_ = 0, try_at_ = kWarmUp, pause_ = kFewest;
+  int64_t calls_ = 0, since_change_ = 0, try_at_ = kWarmUp, pause_ = kShortestPause;
 };
 
 }  // namespace psring

@@ -15,8 +15,8 @@ namespace psring {
 namespace {
 
 constexpr size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;
-// Of system calls: enough to be cheap, and at first few.
-constexpr size_t kLeastAtOnce = 64 << 10, kMostAtOnce = 256 << 10;
+// Bytes that one system call sends.
+constexpr size_t kFirstBatch = 64 << 10, kLargestBatch = 256 << 10;
 
 // `length` bytes from `offset` on: in place, or copied to `gathered` if they are in several parts.
 const std::byte* BytesAt(absl::Span<const iovec> parts, size_t offset, size_t length,
@@ -64,7 +64,7 @@ absl::StatusOr<size_t> TlsSession::Send(absl::Span<const iovec> parts) {
   for (const iovec& part : parts) total += part.iov_len;
   while (sent < total) {
     // The first bytes leave early, so that the peer can begin to decrypt.
-    const size_t batch = std::min(total - sent, std::clamp(sent, kLeastAtOnce, kMostAtOnce));
+    const size_t batch = std::min(total - sent, std::clamp(sent, kFirstBatch, kLargestBatch));
     if (encrypted_ == 0) PSRING_RETURN_IF_ERROR(Encrypt(parts, sent, batch));
     PSRING_CHECK(encrypted_ <= total - sent);
     if (!bio_.Flush(sent + encrypted_ < total)) {

@@ -93,6 +93,23 @@ TEST_P(LazyMeshTest, ARankOfARingHoldsFourSockets) {
   });
 }
 
+TEST(MeshTest, KnowsItsRegisteredMemory) {
+  const auto transports = MakeTransports("shm", 2);
+  Transport& transport = *transports[0];
+  const std::unique_ptr<Device> device = MakeCpuDevice();
+  const Buffer shared = *device->AllocateShared(4096), other = *device->Allocate(4096);
+  const auto* const data = static_cast<const std::byte*>(shared.data());
+  EXPECT_FALSE(transport.IsRegistered(data));
+  ASSERT_EQ(transport.Register(shared), absl::OkStatus());
+  ASSERT_EQ(transport.Register(other), absl::OkStatus()) << "it has no effect";
+  EXPECT_TRUE(transport.IsRegistered(data));
+  EXPECT_TRUE(transport.IsRegistered(data + 4095));
+  EXPECT_FALSE(transport.IsRegistered(data + 4096));
+  EXPECT_FALSE(transport.IsRegistered(other.data()));
+  transport.Unregister(shared);
+  EXPECT_FALSE(transport.IsRegistered(data));
+}
+
 // Every pair is connected by the first call that uses it, from whichever side.
 TEST_P(LazyMeshTest, PairsThatAreNotConnectedAreConnectedAtTheirFirstTransfer) {
   for (const std::string& algorithm : AlgorithmsFor(Collective::kAllReduce)) {
