@@ -49,8 +49,8 @@ absl::Status AllReduce(ProcessGroup& group, Stream& stream) {
   constexpr size_t count = 100'000;
   std::vector<float> data(count, static_cast<float>(group.rank()));
   PSRING_RETURN_IF_ERROR(AddUp(group, stream, data));
-  const int size = group.size();
-  EXPECT_EQ(data, std::vector<float>(count, static_cast<float>(size * (size - 1) / 2)));
+  const int pairs = group.size() * (group.size() - 1) / 2;
+  EXPECT_EQ(data, std::vector<float>(count, static_cast<float>(pairs)));
   return absl::OkStatus();
 }
 
