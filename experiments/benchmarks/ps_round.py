@@ -50,17 +50,18 @@ def limits_section(args):
         *runs.table("workers | wire | size, B | time, us | busbw, GB/s | % of limit | limit, us | buffers", rows), ""]
 
 
-def psring_round(args, workers, transport):
-    (row,), _ = runs.bench(args.psring, [*BENCH, "--sizes", args.bytes, "--workers", workers, "--transport", transport, "-n",
-                                         args.iterations, "-w", WARMUP, "--rounds", 1])
+def psring_round(args, workers, *flags):
+    (row,), _ = runs.bench(args.psring, [*BENCH, *flags, "--sizes", args.bytes, "--workers", workers, "-n", args.iterations, "-w",
+                                         WARMUP, "--rounds", 1])
     return row["out_of_place"]["time"]
 
 
 def contenders(args, workers, with_torch, with_tensorflow, ps_lite):
     """{name: function that returns the median time of a round in us}"""
     common = ["--workers", workers, "--round_bytes", args.bytes, "--steps", args.iterations, "--warmup_steps", WARMUP]
-    found = {f"psring over {transport}": lambda transport=transport: psring_round(args, workers, transport)
-             for transport in ("shm", "tcp")}
+    own = {"shm": ["--transport", "shm"], "tcp": ["--transport", "tcp"],
+           "its stream": ["--transport", "tcp", "--server_wire", "stream"]}
+    found = {f"psring over {name}": lambda flags=flags: psring_round(args, workers, *flags) for name, flags in own.items()}
     if with_torch:
         found["PyTorch RPC"] = lambda: statistics.median(peers.torch(args, "pytorch_server_peer.py", *common)["times_us"])
     if ps_lite:
