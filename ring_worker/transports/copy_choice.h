@@ -24,7 +24,8 @@ class CopyChoice {
   static constexpr int kTimes = 3;    // of each way, the latest; the median counts
   static constexpr int kTry = kSettles + kTimes;
   static constexpr int kWarmUp = 10;  // calls before the first try: the first ones map memory
-  // Calls from one try of the other way to the next: few after a change, which may be due to a disturbance.
+  // Calls from one try of the other way to the next: few after a try that has changed the choice, because it
+  // may have been disturbed.
   static constexpr int64_t kShortestPause = 16, kLongestPause = 512;
 
   using Times = std::array<int64_t, kTimes>;

@@ -118,7 +118,7 @@ class Transport {
   // See MemoryRegistration.
   virtual absl::Status Register(const Buffer& buffer) = 0;
   virtual void Unregister(const Buffer& buffer) = 0;
-  // Whether peers read `data` in place.
+  // Whether peers read `data` in place. False also if the transport does not know.
   virtual bool IsRegistered(const void* /*data*/) const { return false; }
 
   // From any thread: every pending and later wait returns `why`, and the peers are notified. The first error

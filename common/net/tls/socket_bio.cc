@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 
 namespace psring {
 namespace {
@@ -65,7 +64,7 @@ int SocketBio::Write(BIO* bio, const char* data, int bytes) {
 int SocketBio::Read(BIO* bio, char* data, int bytes) {
   SocketBio& self = Of(bio);
   BIO_clear_retry_flags(bio);
-  ssize_t got = bytes;
+  ssize_t got = 0;
   if (self.arrived_.empty()) {
     got = ReceiveOnce(self.socket_, data, static_cast<size_t>(bytes));
   } else {

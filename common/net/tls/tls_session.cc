@@ -88,7 +88,7 @@ absl::Status TlsSession::Encrypt(absl::Span<const iovec> parts, size_t offset, s
                                  static_cast<int>(length));
     if (result <= 0) {
       PSRING_RETURN_IF_ERROR(Explain(result, "cannot send"));
-      return broken_ = Internal("cannot send: TLS: a record was not encrypted");
+      return broken_ = Unavailable("cannot send: TLS: a record was not encrypted");
     }
     encrypted_ += length;
     with_this_key_ += static_cast<int64_t>(length);

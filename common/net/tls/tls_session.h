@@ -42,8 +42,8 @@ class TlsSession {
 
   // Uses another socket from now on; -1: none.
   void SetSocket(int socket);
-  // Reads up to `bytes` from the socket at a time. From then on, poll() reports only what Receive has not
-  // read already: call Receive until it returns less than was asked for.
+  // Reads up to `bytes` with one system call. poll() then reports only what Receive has not read already:
+  // call Receive until it returns less than was asked for.
   void ReadAhead(size_t bytes);
 
   absl::StatusOr<size_t> Send(absl::Span<const iovec> parts);

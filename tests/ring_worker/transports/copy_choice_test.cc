@@ -22,9 +22,7 @@ TEST(CopyChoice, TakesTheFasterWayAndSeldomTriesTheOther) {
     const int64_t through_ns = past_is_faster ? 200 : 100, past_ns = past_is_faster ? 100 : 200;
     EXPECT_EQ(Passed(choice, 15, through_ns, past_ns), 5) << "both are tried first";
     const int passed = Passed(choice, 1280, through_ns, past_ns);
-    const int tries = past_is_faster ? 1280 - passed : passed;
-    EXPECT_GE(tries, 30);
-    EXPECT_LE(tries, 35);
+    EXPECT_EQ(past_is_faster ? 1280 - passed : passed, past_is_faster ? 35 : 30);
   }
 }
 

@@ -70,7 +70,10 @@ TEST(MeshLayoutTest, OneConnectionBetweenHostsMakesTheMeshFar) {
 TEST(MeshLayoutTest, SegmentsInFlightSuitCoresAndLinks) {
   const TransportTraits shared = TraitsOf({.some_share = true});
   EXPECT_EQ(shared.depth, 3);
-  EXPECT_EQ(TraitsOf({.some_share = true, .some_oversubscribed = true}).depth, 2);
+  EXPECT_EQ(shared.segment_bytes, kSlotBytes);
+  const TransportTraits oversubscribed = TraitsOf({.some_share = true, .some_oversubscribed = true});
+  EXPECT_EQ(oversubscribed.depth, 2);
+  EXPECT_EQ(oversubscribed.segment_bytes, kSlotBytes);
   const TransportTraits loopback = TraitsOf({.all_share = false});
   EXPECT_EQ(loopback.depth, 1);
   EXPECT_GT(TraitsOf({.all_share = false, .all_near = false}).depth, 1);
