@@ -98,7 +98,8 @@ def section(title, results, manifest, command):
         f"    {command}", "",
         f"All *measured*. busbw in GB/s (10^9 bytes) as nccl-tests defines it, {factor} × bytes / time; the time of a call is the "
         f"slowest rank's, the median over all iterations; every value is checked. {places}; in parentheses, "
-        f"{whose} percentage of the machine's limit ([definition](../figures.md#bench)).", ""]
+        f"{whose} percentage of the machine's limit ([definition](../figures.md#bench))."
+        f"{' ' + runs.congestion_control() if results[0]['transport'] == 'tcp' else ''}", ""]
     for workers in sorted({row["workers"] for row in results}):
         rows = [row for row in results if row["workers"] == workers]
         crowded = f" on {machine['cores']} cores" if workers > machine["cores"] else ""

@@ -75,7 +75,7 @@ def contenders(args, workers, with_torch, with_tensorflow, ps_lite):
 
 
 def peers_section(args, versions, *programs):
-    lines = [f"## {PEERS}", "", f"{runs.measured_on()}.", "",
+    lines = [f"## {PEERS}", "", f"{runs.measured_on()}. {runs.congestion_control()}", "",
              f"{versions}. A gradient of {args.bytes} B, float32, one computing thread per process. Medians of "
              f"{args.iterations} iterations; {args.rounds} interleaved rounds; ms as median (lowest to highest).", ""]
     for workers in map(int, args.workers.split(",")):

@@ -167,6 +167,12 @@ def measured_on():
     return f"Measured {datetime.date.today()} on {processor(cpu_info())}, {os.cpu_count()} cores"
 
 
+def congestion_control():
+    """A sentence. It decides the speed of connections within a machine that psring does not open."""
+    name = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+    return f"TCP's congestion control on this machine, which libraries use: {name}; psring's connections use reno."
+
+
 def cpu_ticks():
     with open("/proc/stat") as f:
         fields = [int(x) for x in f.readline().split()[1:9]]

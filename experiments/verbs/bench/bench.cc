@@ -8,9 +8,11 @@
 #include <memory>
 #include <optional>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
+#include "common/base/read_file.h"
 #include "common/base/wall_time.h"
 #include "common/cuda/cuda_device.h"
 #include "common/device/device.h"
@@ -82,6 +84,8 @@ absl::StatusOr<Prepared> Prepare(const BenchFlags& flags, const Interrupt& inter
     PSRING_RETURN_IF_ERROR(MakeDevice(request.device).status());
     request.gpus = CudaDeviceCount();
   }
+  const auto control = ReadFile("/proc/sys/net/ipv4/tcp_congestion_control");
+  if (control.ok()) request.congestion_control = std::string(absl::StripAsciiWhitespace(*control));
   PSRING_ASSIGN_OR_RETURN(prepared.binaries, FindBenchBinaries());
   PSRING_ASSIGN_OR_RETURN(const std::string described, Described(prepared.binaries.ring_worker, interrupt));
   PSRING_ASSIGN_OR_RETURN(const BenchCatalog catalog, BenchCatalogFromJson(described));

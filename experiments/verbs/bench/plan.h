@@ -67,9 +67,10 @@ struct BenchRequest {
   bool pin = true;                      // each rank to its own core, if there are enough
   std::string segment, ranks_per_node;  // as given; empty: the worker's default
   double timeout_s = 60;
-  std::string tls;           // empty: connections are not encrypted
-  NodeLayout layout;         // the machines; `processes` is not set
-  double require_busbw = 0;  // GB/s; 0: not required
+  std::string tls;                 // empty: connections are not encrypted
+  std::string congestion_control;  // TCP's on this machine, by default
+  NodeLayout layout;               // the machines; `processes` is not set
+  double require_busbw = 0;        // GB/s; 0: not required
 
   bool on_nodes() const { return layout.nodes > 1; }
 };
@@ -81,6 +82,8 @@ struct BenchCombination {
   int servers = 1;  // push_pull
 
   bool push_pull() const { return collective == kPushPull; }
+  // Over TCP connections that psring does not open.
+  bool is_library_over_tcp() const { return transport == "tcp" && backend != "native" && !push_pull(); }
   std::string name() const;  // "all_reduce, native ring over shm, shared buffers, 2 workers"
 };
 

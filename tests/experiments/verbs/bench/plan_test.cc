@@ -235,6 +235,23 @@ TEST(BenchPlan, UnofferedCombinationsAreOmittedWithANote) {
   EXPECT_THAT(plan.notes, ElementsAre(Has("gloo all_reduce has no algorithm 'direct'")));
 }
 
+TEST(BenchPlan, ANoteSaysThatLibrariesUseASlowCongestionControl) {
+  const auto notes = [](const BenchRequest& request) { return PlanOf(request).value().notes; };
+  const BenchRequest paced{
+      .backends = {"native", "gloo"}, .transports = {"tcp"}, .congestion_control = "bbr"};
+  EXPECT_THAT(notes(paced),
+              ElementsAre(Has("libraries over TCP use this machine's congestion control, bbr,")));
+  BenchRequest request = paced;
+  request.congestion_control = "cubic";
+  EXPECT_THAT(notes(request), testing::IsEmpty());
+  request = paced;
+  request.backends = {"native"};
+  EXPECT_THAT(notes(request), testing::IsEmpty());
+  request = paced;
+  request.layout.nodes = 2;
+  EXPECT_THAT(notes(request), testing::IsEmpty());
+}
+
 TEST(BenchPlan, WithoutMpirunMpiIsOmittedUnlessNamed) {
   const absl::Status none = absl::NotFoundError("install openmpi-bin");
   const BenchPlan plan = PlanOf({}, none).value();
