@@ -14,7 +14,7 @@ RUNS = [
      "--backend native,mpi --algorithm ring,direct,one-shot,default,segmented-ring,rabenseifner --transport shm --workers 2,4 "
      "--sizes 4K,64K,256K,1M,4M,25M,100M"),
     ("# Over TCP on loopback",
-     "--backend native,mpi,gloo --algorithm ring,default --transport tcp --workers 2,4 --sizes 4K,64K,4M,25M,100M"),
+     "--backend native,mpi,gloo --algorithm ring,direct,default --transport tcp --workers 2,4 --sizes 4K,64K,4M,25M,100M"),
     ("# Shared memory, three kinds of buffers, up to 8 processes",
      "--backend native,mpi --algorithm ring,direct,default --transport shm --buffers private,huge,shared --workers 2,4,8 "
      "--sizes 4K,4M,25M"),

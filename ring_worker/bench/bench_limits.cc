@@ -30,7 +30,7 @@ namespace {
 // Bytes that are added and written while still in the L1 cache.
 constexpr size_t kBlock = 8 << 10;
 // Most bytes of one send or receive call.
-constexpr size_t kWindow = 256 << 10;
+constexpr size_t kWindow = 1 << 20;
 // A rank tries this often before it sleeps: about the cost of a wake-up.
 constexpr int kLooks = 200;
 

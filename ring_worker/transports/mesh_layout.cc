@@ -45,7 +45,7 @@ MeshView ViewOf(int rank, const std::vector<bool>& shares, int cores, bool near)
   }
   return {.sharing = count,
           .in_line = last - first + 1 == count && size % count == 0 && first % count == 0,
-          .oversubscribed = count > cores,
+          .oversubscribed = (near ? size : count) > cores,
           .near = near};
 }
 
@@ -85,7 +85,12 @@ TransportTraits TraitsOf(const MeshLayout& layout) {
   if (layout.some_share) {
     return {.segment_bytes = kSlotBytes, .max_segment_bytes = kSlotBytes, .depth = 8};
   }
-  if (layout.all_near) return {.segment_bytes = 384 << 10, .max_segment_bytes = SIZE_MAX, .depth = 1};
+  if (layout.all_near) {
+    // Over loopback a call into the kernel costs more than a short segment. Ranks that share a core also
+    // share its cache, where with 1 MiB the peers' segments have no space.
+    const size_t segment = layout.some_oversubscribed ? 384 << 10 : 1 << 20;
+    return {.segment_bytes = segment, .max_segment_bytes = SIZE_MAX, .depth = 1};
+  }
   // 8 segments are 4 MiB: 100 Gbit/s for 0.3 ms.
   return {.segment_bytes = 512 << 10, .max_segment_bytes = SIZE_MAX, .depth = 8};
 }

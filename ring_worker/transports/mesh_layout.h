@@ -16,14 +16,14 @@ struct MeshLayout {
   bool some_share = false;  // some ranks share memory
   bool all_share = true;
   bool all_near = true;              // no connection that carries payload leaves its host
-  bool some_oversubscribed = false;  // more ranks share memory than there are cores for them
+  bool some_oversubscribed = false;  // a host has more ranks than cores for them
 };
 
 // The mesh from one rank's point of view.
 struct MeshView {
   int sharing = 1;              // ranks with which it shares memory, including itself
   bool in_line = true;          // their ranks are consecutive, and fit into nodes of this size
-  bool oversubscribed = false;  // they are more than the cores of this process
+  bool oversubscribed = false;  // they (if `near`: all ranks) are more than the cores of this process
   bool near = true;             // none of its connections that carry payload leaves the host
   bool operator==(const MeshView&) const = default;
 };

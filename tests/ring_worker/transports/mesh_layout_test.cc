@@ -56,8 +56,13 @@ TEST(MeshLayoutTest, InterleavedOrUnequalGroupsAreNotNodes) {
 }
 
 TEST(MeshLayoutTest, ANodeWithMoreRanksThanCoresIsOversubscribed) {
-  EXPECT_FALSE(OnNodes({0, 0, 1, 1}, /*cores=*/2).some_oversubscribed);
-  EXPECT_TRUE(OnNodes({0, 0, 0, 1}, /*cores=*/2).some_oversubscribed);
+  EXPECT_FALSE(OnNodes({0, 0, 1, 1}, /*cores=*/2, /*near=*/false).some_oversubscribed);
+  EXPECT_TRUE(OnNodes({0, 0, 0, 1}, /*cores=*/2, /*near=*/false).some_oversubscribed);
+}
+
+TEST(MeshLayoutTest, RanksOfOneHostShareItsCoresAlsoWithoutSharedMemory) {
+  EXPECT_FALSE(OnNodes({0, 1}, /*cores=*/2).some_oversubscribed);
+  EXPECT_TRUE(OnNodes({0, 1, 2}, /*cores=*/2).some_oversubscribed);
 }
 
 TEST(MeshLayoutTest, OneConnectionBetweenHostsMakesTheMeshFar) {
@@ -76,6 +81,8 @@ TEST(MeshLayoutTest, SegmentsInFlightSuitCoresAndLinks) {
   EXPECT_EQ(oversubscribed.segment_bytes, kSlotBytes);
   const TransportTraits loopback = TraitsOf({.all_share = false});
   EXPECT_EQ(loopback.depth, 1);
+  EXPECT_LT(TraitsOf({.all_share = false, .some_oversubscribed = true}).segment_bytes,
+            loopback.segment_bytes);
   EXPECT_GT(TraitsOf({.all_share = false, .all_near = false}).depth, 1);
   EXPECT_GT(TraitsOf({.some_share = true, .all_share = false, .all_near = false}).depth, 1);
 }
