@@ -67,9 +67,10 @@ class Planner {
     PSRING_RETURN_IF_ERROR(Combine());
     if (request_.congestion_control.starts_with("bbr") && !request_.on_nodes() &&
         std::ranges::any_of(plan_.combinations, &BenchCombination::is_library_over_tcp)) {
-      Note(Tr("libraries over TCP use this machine's congestion control, $0, which is slow within a machine; "
-              "psring uses reno; for equal conditions: sysctl -w net.ipv4.tcp_congestion_control=cubic",
-              request_.congestion_control));
+      Note(
+          Tr("libraries over TCP use this machine's congestion control, $0, which is slow within it; "
+             "psring uses reno; for equal conditions: sysctl -w net.ipv4.tcp_congestion_control=cubic",
+             request_.congestion_control));
     }
     for (const int workers : Once(request_.workers)) PlanLaunches(workers);
     plan_.rounds = request_.rounds > 0 ? request_.rounds : plan_.launches.size() > 1 ? 3 : 1;
