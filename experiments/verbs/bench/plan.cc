@@ -65,8 +65,7 @@ class Planner {
     PSRING_RETURN_IF_ERROR(RequireOffered("algorithm", request_.algorithms, &Planner::AlgorithmsOf));
     PSRING_RETURN_IF_ERROR(RequireOffered("transport", request_.transports, &Planner::TransportsOf));
     PSRING_RETURN_IF_ERROR(Combine());
-    if (request_.congestion_control.starts_with("bbr") && !request_.on_nodes() &&
-        std::ranges::any_of(plan_.combinations, &BenchCombination::is_library_over_tcp)) {
+    if (request_.paced() && std::ranges::any_of(plan_.combinations, &BenchCombination::is_library_over_tcp)) {
       Note(
           Tr("libraries over TCP use this machine's congestion control, $0, which is slow within it; "
              "psring uses reno; for equal conditions: sysctl -w net.ipv4.tcp_congestion_control=cubic",
