@@ -73,6 +73,7 @@ struct BenchRequest {
   double require_busbw = 0;        // GB/s; 0: not required
 
   bool on_nodes() const { return layout.nodes > 1; }
+  // Whether TCP, by default, paces connections within this machine.
   bool paced() const { return !on_nodes() && congestion_control.starts_with("bbr"); }
 };
 
