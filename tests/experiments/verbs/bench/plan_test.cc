@@ -32,7 +32,7 @@ BenchCatalog TestBenchCatalog() {
       .value();
 }
 
-absl::StatusOr<BenchPlan> PlanOf(const BenchRequest& request, absl::Status mpirun = absl::OkStatus()) {
+absl::StatusOr<BenchPlan> PlanOf(const BenchRequest& request, const absl::Status& mpirun = absl::OkStatus()) {
   static const BenchCatalog catalog = TestBenchCatalog();
   return MakeBenchPlan(request, catalog, mpirun);
 }
@@ -397,11 +397,12 @@ TEST(NetworkText, IsAMatrixWithASentence) {
 
 TEST(NetworkText, OfManyNodesNamesTheFileInstead) {
   const int nodes = kMaxNodesOfMatrix + 1;
+  const auto size = static_cast<size_t>(nodes);
   NetworkReport network{.nodes = nodes};
-  network.bytes_per_s.assign(static_cast<size_t>(nodes * nodes), 125e6);
-  network.latency_s.assign(static_cast<size_t>(nodes * nodes), 1e-5);
-  network.ring.assign(static_cast<size_t>(nodes), 125e6);
-  const std::string text = NetworkText(network, std::vector<std::string>(static_cast<size_t>(nodes), "a"));
+  network.bytes_per_s.assign(size * size, 125e6);
+  network.latency_s.assign(size * size, 1e-5);
+  network.ring.assign(size, 125e6);
+  const std::string text = NetworkText(network, std::vector<std::string>(size, "a"));
   EXPECT_THAT(text, Has("all pairs of 17 nodes are in network.csv", "# no node or link is much slower"));
 }
 
