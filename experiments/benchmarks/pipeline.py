@@ -86,7 +86,7 @@ def setting(args, found, versions, others):
             f"({tokens:,} tokens) per step, {found.steps} steps after {args.warmup_steps} of warm-up, {found.work.text}; {STAGES} "
             f"stages of {BLOCKS[args.model] // STAGES} blocks, the first with the embedding and the last with the tied output "
             "layer, a process and a core each, one computing thread per process. psring: TCP, PyTorch: Gloo, both on the loopback. "
-            f"{args.rounds} interleaved rounds after one that does not count. {others}"]
+            f"{runs.congestion_control()} {args.rounds} interleaved rounds after one that does not count. {others}"]
 
 
 def table(found, results):

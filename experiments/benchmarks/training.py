@@ -188,7 +188,7 @@ def write(args, model, found, results, others, versions):
     lines = [f"{runs.measured_on()}, no GPU; {versions}; batch {found.work.batch} per worker, {found.steps} steps "
              f"after {found.work.warmup_steps} of warm-up, one computing thread per process, {found.work.text}; "
              f"{args.rounds} interleaved rounds; {unit}/s as median (lowest to highest); peak memory of rank 0, MiB (VmHWM). "
-             f"All *measured*. {others}", "",
+             f"All *measured*. {runs.congestion_control()} {others}", "",
              *runs.table(f"contender | {unit}/s | psring's speed over this one's (paired median) | compared with psring's | memory | "
                          "training loss, mean of the last tenth of the steps | each round", rows)]
     lines += found.variants(unit)
