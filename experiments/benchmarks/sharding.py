@@ -69,8 +69,8 @@ def speed(args):
     lines = [f"{runs.measured_on()}, no GPU; PyTorch {version or 'absent'}; gpt-mini, batch {args.batch} per worker (tp: of both), "
              f"{found.steps} steps after {found.work.warmup_steps} of warm-up, one computing thread per process, AdamW, float32; psring "
              f"over TCP, PyTorch over Gloo, both on the loopback. {runs.congestion_control()} {args.rounds} interleaved rounds after "
-             "one that does not count. "
-             f"Tokens/s as median (lowest to highest); peak memory of the largest rank, MiB (VmHWM). All *measured*. {others}", "",
+             "one that does not count. Tokens/s as median (lowest to highest); peak memory of the largest rank, MiB (VmHWM). All "
+             f"*measured*. {others}", "",
              *found.table(results), "",
              f"Target: {TARGET} times PyTorch's speed. " + ("; ".join(problems) + "." if problems else "It is met."),
              *found.variants()]

@@ -5,10 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/text/translate.h"
-#include "experiments/verbs/bench/result.h"
 #include "experiments/verbs/bench/runner.h"
-#include "experiments/verbs/bench/text.h"
 #include "tests/has.h"
 
 namespace psring {
@@ -358,93 +355,6 @@ TEST(BenchOnNodes, ServersAreSpreadOverTheMachinesWithWorkers) {
 TEST(BenchOnNodes, AnOrderNamesALaunchOfThePlan) {
   EXPECT_THAT(PartOfNode(1, OnThree(), {.bench_launch = 5, .store_port = 1}), Has("launch 5 is not in"));
   EXPECT_THAT(PartOfNode(1, OnThree(), {.store_port = 1}), Has("started with bench"));
-}
-
-NetworkReport SlowSecond() {
-  // Node 1 sends and receives 0.5 Gbit/s, the others 1.
-  NetworkReport network{.nodes = 3};
-  const double fast = 125e6, slow = 62.5e6;
-  network.bytes_per_s = {0, slow, fast, slow, 0, slow, fast, slow, 0};
-  network.latency_s = {0, 2e-5, 3e-5, 2e-5, 0, 4e-5, 3e-5, 4e-5, 0};
-  network.into = {fast, slow, fast};
-  network.ring = {slow, slow, fast};
-  return network;
-}
-const std::vector<std::string> kThree = {"a at 10.0.0.1", "b at 10.0.0.2", "c at 10.0.0.3"};
-
-TEST(NetworkText, IsAMatrixWithASentence) {
-  EXPECT_EQ(NetworkText(SlowSecond(), kThree),
-            "# Network between 3 machines (measured): Gbit/s from the node of a row to that of a column, one "
-            "pair at a time\n"
-            "# into: into the node from all others at once; ring: to the next node, while all nodes send\n"
-            "#   node         0         1         2      into      ring\n"
-            "#      0         -       0.5         1         1       0.5\n"
-            "#      1       0.5         -       0.5       0.5       0.5\n"
-            "#      2         1       0.5         -         1         1\n"
-            "# Latency in us (half a round trip of 4 bytes, measured)\n"
-            "#   node         0         1         2\n"
-            "#      0         -        20        30\n"
-            "#      1        20         -        40\n"
-            "#      2        30        40         -\n"
-            "#   node 0: a at 10.0.0.1\n"
-            "#   node 1: b at 10.0.0.2\n"
-            "#   node 2: c at 10.0.0.3\n"
-            "# the slowest node is node 1 (b at 10.0.0.2): it sends and receives at most 0.5 Gbit/s, while "
-            "the others reach 1 (median)\n");
-  EXPECT_THAT(InLanguage(Language::kChinese, [&] { return NetworkText(SlowSecond(), kThree); }),
-              Has("最慢的节点是 node 1"));
-}
-
-TEST(NetworkText, OfManyNodesNamesTheFileInstead) {
-  const int nodes = kMaxNodesOfMatrix + 1;
-  const auto size = static_cast<size_t>(nodes);
-  NetworkReport network{.nodes = nodes};
-  network.bytes_per_s.assign(size * size, 125e6);
-  network.latency_s.assign(size * size, 1e-5);
-  network.ring.assign(size, 125e6);
-  const std::string text = NetworkText(network, std::vector<std::string>(size, "a"));
-  EXPECT_THAT(text, Has("all pairs of 17 nodes are in network.csv", "# no node or link is much slower"));
-}
-
-TEST(NetworkCsv, HasARowForEachDirection) {
-  const std::string csv = NetworkCsv("run", SlowSecond(), kThree);
-  EXPECT_THAT(csv, Has("\n1,run,1,2,b at 10.0.0.2,c at 10.0.0.3,40,0.5,measured\n"));
-  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 7);
-}
-
-// All-reduces of 1 MB: ring in 1 ms, direct in 4 ms, so with 4 workers 1.5 and 0.375 GB/s.
-class RequirementTest : public testing::Test {
- protected:
-  RequirementTest() {
-    plan_.combinations = {{"all_reduce", "native", "ring", "tcp", "private", 4},
-                          {"all_reduce", "native", "direct", "tcp", "private", 4}};
-    plan_.launches = {{.workers = 4, .combinations = {0, 1}}};
-    plan_.sizes = {1000, 1000000};
-  }
-  absl::Status Check(double busbw, const std::string& slowest = "") const {
-    BenchResult result(plan_);
-    for (const int i : {0, 1}) {
-      for (const auto& [bytes, us] : {std::pair{1000, 1}, {1000000, i == 0 ? 1000 : 4000}})
-        EXPECT_TRUE(result.Note(
-            plan_.launches[0],
-            absl::StrCat(R"({"event":"row","combination":)", i, R"(,"type":"float32","op":"sum","bytes":)",
-                         bytes, R"(,"count":1,"out_of_place":{"times_us":[)", us, "]}}")));
-    }
-    return CheckBusbw({.require_busbw = busbw}, result, slowest);
-  }
-  BenchPlan plan_;
-};
-
-TEST_F(RequirementTest, IsOfTheFastestAllReduceOfTheLargestSize) {
-  EXPECT_TRUE(Check(0).ok());
-  EXPECT_TRUE(Check(1.49).ok());
-  const absl::Status slow = Check(1.6);
-  EXPECT_TRUE(absl::IsAborted(slow)) << slow;
-  EXPECT_THAT(std::string(slow.message()),
-              AllOf(Has("below --require_busbw 1.6 (all_reduce, native ring over tcp"), Has(": 1.5 GB/s)"),
-                    Has("the slowest is all_reduce, native direct"), Has(": 0.375 GB/s")));
-  EXPECT_THAT(std::string(Check(1.6, "the slowest node is node 1").message()),
-              testing::EndsWith("; the slowest node is node 1"));
 }
 
 }  // namespace
